@@ -39,7 +39,6 @@ mod decider;
 mod doors;
 mod events;
 mod files;
-mod json;
 mod metrics;
 mod options;
 mod otlp;

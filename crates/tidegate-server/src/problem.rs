@@ -5,14 +5,13 @@
 
 use std::time::Duration;
 
-use http::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{StatusCode, header};
+use http::StatusCode;
+use http::header::{self, ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tidegate::http_answer::PROBLEM_JSON;
 
-use crate::body::{self, Response};
-use crate::json;
+use crate::body::{self, Response, json};
 
 /// How long a caller should wait if the store did not answer: long enough not to add to its load.
 pub(crate) const STORE_RETRY: Duration = Duration::from_secs(1);

@@ -23,9 +23,9 @@ use tidegate_core::Retry;
 use ulid::{ULID_LEN, Ulid};
 
 use crate::active_config::{ActiveConfig, Facts};
+use crate::body::json::{self, JSON};
 use crate::body::{self, Response};
 use crate::decider::{Conclusion, Decider, TicketAnswer, Want};
-use crate::json::{self, JSON};
 use crate::problem::STORE_RETRY;
 use crate::text::{moment, wall_moment};
 

@@ -18,10 +18,9 @@ use super::check::{named, reply_to, unreturnable};
 use super::request_body::{self, CheckBody, MAX_BATCH_BODY, MAX_BATCH_LIMITS};
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::body::{self, Body, Response};
+use crate::body::{self, Body, Response, json};
 use crate::connections::Streamed;
 use crate::decider::{Conclusion, TicketFor, Want};
-use crate::json;
 use crate::problem::Problem;
 
 /// After how many limits, and at most how many checks, a slice of the work ends: about a millisecond.

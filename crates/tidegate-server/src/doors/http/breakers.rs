@@ -16,9 +16,8 @@ use super::request_body;
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::body::{Body, Response};
+use crate::body::{Body, Response, json};
 use crate::decider::{ListedBreaker, Wanted, breakers_of, why};
-use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
 

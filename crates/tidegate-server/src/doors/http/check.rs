@@ -19,12 +19,12 @@ use super::request_body::{self, CheckBody, MAX_PROPOSED, MAX_PROPOSED_BODY};
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::body::{Body, Response};
+use crate::body::{Body, Response, json};
 use crate::decider::{Conclusion, NoTicket, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
+use crate::requests;
 use crate::settings::Refused;
-use crate::{json, requests};
 
 /// After a check that met more limits than this, others have their turn.
 const MANY: usize = 64;

@@ -9,10 +9,10 @@ use super::policies::find;
 use super::routes::Query;
 use crate::active_config::{ActiveConfig, Facts};
 use crate::app::App;
-use crate::body::{Body, Response};
+use crate::body::{Body, Response, json};
 use crate::decider::LetGo;
 use crate::problem::Problem;
-use crate::{json, refusals, requests};
+use crate::{refusals, requests};
 
 /// The default number of keys listed.
 const LISTED: usize = 20;

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::routes::{ROUTES, Route};
 use crate::auth::Scope;
+use crate::body::json::{self, JSON};
 use crate::body::{self, Response};
-use crate::json::{self, JSON};
 
 /// Components that several tags use.
 const COMMON: &str = include_str!("../../../openapi/common.json");

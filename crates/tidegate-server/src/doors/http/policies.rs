@@ -21,12 +21,12 @@ use super::request_body;
 use crate::active_config::ActiveConfig;
 use crate::api_policies::MAX_TEXT;
 use crate::app::App;
-use crate::body::{self, Body, Response};
+use crate::body::{self, Body, Response, json};
 use crate::decider::{known, per_second};
 use crate::problem::Problem;
 use crate::reload::{Changed, NotChanged};
+use crate::requests;
 use crate::text::moment;
-use crate::{json, requests};
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {

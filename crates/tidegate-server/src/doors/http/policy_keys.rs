@@ -21,11 +21,11 @@ use super::request_body;
 use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
-use crate::body::{Body, Response};
+use crate::body::{Body, Response, json};
 use crate::decider::missing;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
-use crate::{json, refusals, requests};
+use crate::{refusals, requests};
 
 /// How many keys are listed by default. Each is looked up in the store.
 const LISTED: usize = 20;

@@ -17,9 +17,8 @@ use ulid::Ulid;
 
 use super::request_body::{self, SettlementBody};
 use crate::app::App;
-use crate::body::{Body, Response};
+use crate::body::{Body, Response, json};
 use crate::decider::{SettleError, SettledTicket, Settlement, Spent};
-use crate::json;
 use crate::problem::Problem;
 use crate::requests::WorkEnd;
 use crate::text::nearest;

@@ -12,9 +12,8 @@ use tidegate::priority::Criticality;
 
 use super::request_body;
 use crate::app::App;
-use crate::body::{Body, Response};
+use crate::body::{Body, Response, json};
 use crate::decider::{Setting, SwitchedBy};
-use crate::json;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
 
