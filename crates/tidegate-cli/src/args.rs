@@ -1,6 +1,5 @@
 //! The command line, from which help, man pages and completions are generated.
 
-mod bench;
 mod logs;
 mod lookup;
 #[cfg(test)]
@@ -20,15 +19,14 @@ use tidegate::priority::Priority;
 use self::values::{hold, pair, priority, whole};
 use crate::schemas::Document;
 
-pub(crate) use self::bench::{Asks, Bench};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::server::{Trust, WhichServer};
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
 pub(crate) use logs::{LineFormat, Order, Reading};
 pub(crate) use server::{
-    Blocking, Breaker, Breakers, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey, Switch, Switches, Top,
-    TopBy, TurnedOff,
+    Asks, Bench, Blocking, Breaker, Breakers, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey, Switch,
+    Switches, Top, TopBy, TurnedOff,
 };
 
 /// Decides which requests may pass, which must wait and which are refused.
