@@ -13,21 +13,21 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{
+    Args, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint,
+};
 use tidegate::priority::Priority;
+use tidegate_core::spelling::nearest;
 
-use self::values::{hold, pair, priority, whole};
-use crate::schemas::Document;
-
-pub(crate) use self::logs::{Replay, Suggest};
-pub(crate) use self::server::{Trust, WhichServer};
+pub(crate) use self::logs::{LineFormat, Order, Reading, Replay, Suggest};
+pub(crate) use self::server::{
+    Asks, Bench, Blocking, Breaker, Breakers, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey, Switch,
+    Switches, Top, TopBy, Trust, TurnedOff, WhichServer,
+};
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
-pub(crate) use logs::{LineFormat, Order, Reading};
-pub(crate) use server::{
-    Asks, Bench, Blocking, Breaker, Breakers, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey, Switch,
-    Switches, Top, TopBy, TurnedOff,
-};
+use self::values::{hold, pair, priority, whole};
+use crate::schemas::Document;
 
 /// Decides which requests may pass, which must wait and which are refused.
 ///
@@ -299,6 +299,65 @@ pub(crate) struct LimitArgs {
     pub(crate) set: Vec<(String, String)>,
 }
 
+// Environment variables that look like Tidegate's and are none: a misspelt one sets nothing.
+
+const PREFIX: &str = "TIDEGATE_";
+/// Read outside of the command line.
+const OTHER_VARIABLES: [&str; 5] = ["TOKEN", "TOKEN_FILE", "TICKET_KEY", "TICKET_KEY_FILE", "LOG"];
+/// What people expect, each with the variable that does it.
+const EXPECTED_VARIABLES: [(&str, &str); 9] = [
+    ("PORT", "HTTP"),
+    ("LISTEN", "HTTP"),
+    ("BIND", "HTTP"),
+    ("ADDR", "HTTP"),
+    ("LOG_LEVEL", "LOG"),
+    // The kind of the store stands in the file.
+    ("STORE", "CONFIG"),
+    ("CONFIG_FILE", "CONFIG"),
+    ("POLICY_FILE", "CONFIG"),
+    ("POLICIES", "CONFIG"),
+];
+
+/// Returns a warning for each variable of the environment that begins as Tidegate's do and is none of them, without its
+/// value, which may be a secret.
+pub(crate) fn unknown_variables() -> Vec<String> {
+    let mut known: Vec<String> = OTHER_VARIABLES.iter().map(ToString::to_string).collect();
+    collect_variables(&Cli::command(), &mut known);
+    let given = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?.strip_prefix(PREFIX)?.to_owned();
+        (!is_of_kubernetes(&name, &value.to_string_lossy())).then_some(name)
+    });
+    let mut told: Vec<String> =
+        given.filter(|name| !known.contains(name)).map(|name| remark_variable(&name, &known)).collect();
+    told.sort_unstable();
+    told
+}
+
+/// Kubernetes tells each container of a service called `tidegate` beside it: `TIDEGATE_SERVICE_HOST`, `TIDEGATE_PORT`,
+/// `TIDEGATE_PORT_8080_TCP`.
+fn is_of_kubernetes(name: &str, value: &str) -> bool {
+    name.contains("SERVICE_HOST")
+        || name.contains("SERVICE_PORT")
+        || name.contains("PORT_")
+        || value.starts_with("tcp://")
+}
+
+fn collect_variables(command: &Command, known: &mut Vec<String>) {
+    let names =
+        command.get_arguments().filter_map(|argument| argument.get_env()?.to_str()?.strip_prefix(PREFIX));
+    known.extend(names.map(str::to_owned));
+    command.get_subcommands().for_each(|verb| collect_variables(verb, known));
+}
+
+fn remark_variable(name: &str, known: &[String]) -> String {
+    let usual = EXPECTED_VARIABLES.iter().find(|(word, _)| *word == name).map(|(_, ours)| *ours);
+    let near = || nearest(name, known.iter().map(String::as_str));
+    let hint =
+        usual.or_else(near).map_or_else(String::new, |meant| format!("; did you mean {PREFIX}{meant}?"));
+    let name = tidegate::visible::line(name).into_owned();
+    format!("the environment variable {PREFIX}{name} is not known and sets nothing{hint}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,5 +365,27 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn misspelt_variables_are_told_the_nearest() {
+        let mut known: Vec<String> = OTHER_VARIABLES.iter().map(ToString::to_string).collect();
+        collect_variables(&Cli::command(), &mut known);
+        for (name, meant) in [
+            ("TOKN", "; did you mean TIDEGATE_TOKEN?"),
+            ("TOKENFILE", "; did you mean TIDEGATE_TOKEN_FILE?"),
+            ("HTPP", "; did you mean TIDEGATE_HTTP?"),
+            ("PORT", "; did you mean TIDEGATE_HTTP?"),
+            ("STORE", "; did you mean TIDEGATE_CONFIG?"),
+            ("CONFIG_FILE", "; did you mean TIDEGATE_CONFIG?"),
+            ("DATABASE", "sets nothing"),
+        ] {
+            assert!(!known.contains(&name.to_owned()));
+            assert!(remark_variable(name, &known).ends_with(meant), "{}", remark_variable(name, &known));
+        }
+        assert!(
+            is_of_kubernetes("SERVICE_HOST", "10.0.0.1") && is_of_kubernetes("PORT", "tcp://10.0.0.1:8080")
+        );
+        assert!(!is_of_kubernetes("PORT", "8080") && !is_of_kubernetes("TOKN", "x"));
     }
 }

@@ -2,7 +2,6 @@
 
 mod args;
 mod diagnostics;
-mod environment;
 mod exit;
 mod guards;
 mod keys_hit;

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use tidegate::config::QUICKSTART;
 use tidegate::config::{
-    self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, OtlpSettings, Peer, StoreKind,
-    StoreSettings, TlsSettings,
+    self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, OtlpSettings, Peer, QUICKSTART,
+    StoreKind, StoreSettings, TlsSettings,
 };
 use tidegate_server::{
     OpenStoreError, Ready, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
@@ -17,8 +16,7 @@ use tidegate_server::{
     open_store, otlp_of,
 };
 
-use crate::args::{MetricsNames, Proxy, Serve};
-use crate::environment;
+use crate::args::{MetricsNames, Proxy, Serve, unknown_variables};
 use crate::exit::{AlreadyPrinted, Exit, Mistake, no_room};
 use crate::log::Log;
 use crate::output::Printer;
@@ -66,7 +64,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let quickstart = file.is_none() && imports.is_empty();
     let proxy = serve.forward_auth;
     let has_grpc = options.grpc.is_some();
-    for unknown in environment::unknown() {
+    for unknown in unknown_variables() {
         tracing::warn!("{unknown}");
     }
     if quickstart && let Some(beside) = policies::beside() {
@@ -282,7 +280,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
 /// What `serve --check` checks besides the policies.
 fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
     let mut warnings = secrets(serve, config)?.0.warnings;
-    warnings.extend(environment::unknown());
+    warnings.extend(unknown_variables());
     warnings.extend(encryption(serve, config)?.1);
     collected(config)?;
     Ok(warnings)
