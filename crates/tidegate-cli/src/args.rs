@@ -27,7 +27,6 @@ pub(crate) use self::server::{
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{hold, pair, priority, whole};
-use crate::schemas::Document;
 
 /// Decides which requests may pass, which must wait and which are refused.
 ///
@@ -209,6 +208,47 @@ pub(crate) enum Config {
         #[arg(long)]
         check: bool,
     },
+}
+
+/// A document that a schema describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// The policy file; `config show` prints one
+    PolicyFile,
+    /// Output of `replay`
+    Replay,
+    /// Output of `simulate`
+    Simulate,
+    /// Output of `suggest`
+    Suggest,
+    /// Output of `explain`
+    Explain,
+    /// Output of `bench`
+    Bench,
+    /// Output of `top`
+    Top,
+    /// Output of `key`
+    Key,
+    /// Output of `switch`
+    Switch,
+    /// Output of `breaker`
+    Breaker,
+    /// Output of `ready`
+    Ready,
+    /// Output of `policies put`, `show`, `history`, `rollback` and `nodes`
+    Policies,
+    /// Output of `config check` and `serve --check`
+    ConfigCheck,
+    /// Output of `config show --origin`
+    ConfigOrigin,
+    /// Output of `config fmt`
+    ConfigFmt,
+    /// Output of `init`
+    Init,
+    /// Output of `completions`
+    Completions,
+    /// Output of `man`
+    Man,
 }
 
 #[derive(Args, Debug)]

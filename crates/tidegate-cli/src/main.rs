@@ -13,7 +13,6 @@ mod output;
 mod pictures;
 mod policies;
 mod reading;
-mod schemas;
 mod styled;
 mod synthetic;
 mod verbs;
