@@ -1,7 +1,6 @@
 //! The `tidegate` command: parses the command line, runs the verb, maps outcomes to exit codes.
 
 mod args;
-mod diagnostics;
 mod exit;
 mod guards;
 mod keys_hit;

@@ -12,7 +12,7 @@ use crate::args::{Config, Document, PolicyFile};
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::styled::{Styled, table};
-use crate::{diagnostics, policies, writing};
+use crate::{policies, writing};
 
 pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     match verb {
@@ -100,7 +100,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     printer.value(&value, |_| {
         let mut text = String::new();
         if printer.shows_lines(&std::io::stdout()) {
-            printer.print(&diagnostics::with_lines(&found, &sources))?;
+            printer.print(&policies::with_lines(&found, &sources))?;
         } else {
             text = found.iter().map(|one| format!("{one}\n")).collect();
         }
