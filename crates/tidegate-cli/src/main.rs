@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
     match &cli.verb {
         Verb::Serve(serve) => verbs::serve::run(serve, printer, log),
-        Verb::Init(init) => verbs::init::run(init, printer),
+        Verb::Init(init) => verbs::init(init, printer),
         Verb::Config(config) => verbs::config::run(config, printer),
         Verb::Explain(explain) => verbs::explain::run(explain, cli.global.typed, printer),
         Verb::Bench(bench) => verbs::bench::run(bench, printer),
@@ -77,8 +77,8 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Breaker(breaker) => verbs::operate::breaker(breaker, printer),
         Verb::Ready(server) => verbs::operate::ready(server, printer),
         Verb::Policies(policies) => verbs::policies::run(policies, printer),
-        Verb::Completions { shell } => verbs::init::completions(*shell, printer),
-        Verb::Man { dir } => verbs::init::man(dir, printer),
+        Verb::Completions { shell } => verbs::completions(*shell, printer),
+        Verb::Man { dir } => verbs::man(dir, printer),
         Verb::Simulate(simulate) => verbs::simulate::run(simulate, printer),
         Verb::Replay(replay) => verbs::replay::run(replay, cli.global.typed, printer),
         Verb::Suggest(suggest) => verbs::suggest::run(suggest, printer),
