@@ -13,7 +13,6 @@ mod pictures;
 mod policies;
 mod reading;
 mod styled;
-mod synthetic;
 mod verbs;
 mod writing;
 
