@@ -5,12 +5,10 @@
 mod client;
 #[cfg(feature = "grpc")]
 mod grpc;
-mod http;
 mod judge;
 mod load;
 mod question;
 mod report;
-mod resp;
 mod tally;
 mod target;
 
