@@ -14,8 +14,7 @@ use tidegate::gate::Check;
 use tidegate::{Cost, Gate, Tick};
 
 use super::super::question::Question;
-use super::Span;
-use super::policies::Judged;
+use super::{Judged, Span};
 
 #[derive(Debug)]
 pub(super) struct Refused {
