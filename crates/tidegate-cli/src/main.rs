@@ -9,7 +9,6 @@ mod log;
 mod online;
 mod outcome;
 mod output;
-mod pictures;
 mod policies;
 mod reading;
 mod styled;

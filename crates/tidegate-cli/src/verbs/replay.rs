@@ -22,9 +22,9 @@ use crate::exit::{Exit, Mistake, no_room};
 use crate::keys_hit::{self, HitList};
 use crate::limit_spec::LimitSpec;
 use crate::output::Printer;
-use crate::pictures::Plot;
 use crate::styled::{Look, Styled};
-use crate::{outcome, policies, reading, writing};
+use crate::writing::{self, Plot};
+use crate::{outcome, policies, reading};
 
 /// Places are held and the log does not have the durations of requests.
 const NO_HOLD: &str = "a concurrency limit counts requests in flight, and the log does not say how long requests took: \

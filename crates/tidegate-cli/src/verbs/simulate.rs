@@ -20,7 +20,7 @@ use crate::exit::{Exit, Mistake};
 use crate::limit_spec::LimitSpec;
 use crate::output::Printer;
 use crate::styled::Styled;
-use crate::{outcome, pictures, policies, reading, writing};
+use crate::{outcome, policies, reading, writing};
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(trace) = &simulate.trace {
@@ -31,7 +31,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
             "no traffic: describe some with --traffic 'steady 80/s 1min, burst 500', or name a --trace";
         return Err(Mistake(what.to_owned()).into());
     };
-    let form = simulate.plot.as_deref().map(pictures::prepare).transpose()?;
+    let form = simulate.plot.as_deref().map(writing::prepare_picture).transpose()?;
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
     let (sets, applied) = sets(simulate, &traffic, printer)?;
     if let Some(applied) = &applied {
