@@ -6,7 +6,6 @@
 
 mod bodies;
 mod connection;
-mod handshake;
 mod listen;
 mod places;
 mod protocol_errors;
@@ -22,13 +21,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub(crate) use bodies::TooSlow;
-pub(crate) use handshake::{NotEncrypted, Tls};
 use http::Request;
 pub(crate) use listen::{Listener, unclaimed};
 use places::Places;
 pub(crate) use places::{ConnectionPlace, ConnectionStage, NEVER, Order, after, now};
 pub(crate) use protocol_errors::{grpc_at_http, is_grpc};
-pub(crate) use stream::Stream;
+pub(crate) use stream::{NotEncrypted, Stream, Tls};
 pub(crate) use threads::Threads;
 use tokio::sync::{Semaphore, watch};
 
