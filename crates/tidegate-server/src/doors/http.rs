@@ -4,7 +4,6 @@
 //! router, and its future is small.
 
 mod answer;
-mod batch;
 mod breakers;
 mod check;
 mod events;
@@ -181,7 +180,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     };
     match found.path {
         "/v1/settle" => settle::settle(app, request).await,
-        "/v1/check/batch" => batch::batch(app, request).await,
+        "/v1/check/batch" => check::batch(app, request).await,
         "/v1/peek" => check::check(app, request, Want::Peek).await,
         "/v1/extend" => settle::extend(app, request).await,
         "/livez" => Ok(operations::livez()),
