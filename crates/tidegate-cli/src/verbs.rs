@@ -1,4 +1,4 @@
-//! The verbs. Those that only write a file are here: `init` a commented policy file to start from, or one converted
+//! The verbs. Those that only write a text are here: `init` a commented policy file to start from, or one converted
 //! from the files of another rate limiter; `completions` and `man` what describes the command line.
 
 pub(crate) mod bench;
