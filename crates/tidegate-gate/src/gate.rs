@@ -23,7 +23,6 @@ mod endings;
 mod fetch;
 mod finishing;
 mod giving_back;
-mod in_flight;
 mod load;
 mod observed;
 #[cfg(feature = "ticket")]

@@ -5,9 +5,8 @@ use smallvec::SmallVec;
 use tidegate_core::Tick;
 
 use super::Gate;
-use super::in_flight::{InFlight, undo_later};
 use super::several_stores::Run;
-use super::waits::Waits;
+use super::waits::{InFlight, Waits, undo_later};
 use tidegate_limits::clock;
 use tidegate_limits::store::{Executed, Execution, Step, StepAnswer, Store, StoreError};
 

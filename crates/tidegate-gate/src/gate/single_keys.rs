@@ -10,8 +10,7 @@ use tidegate_core::{Quota, Standing, Tick};
 
 use super::Gate;
 use super::charged::Charged;
-use super::in_flight::InFlight;
-use super::waits::{Asking, Waits};
+use super::waits::{Asking, InFlight, Waits};
 use crate::policy::Share;
 use tidegate_limits::Precision;
 use tidegate_limits::store::{

@@ -1,11 +1,18 @@
-//! Whether a caller waits for engines, and the values that let it choose.
+//! Whether a caller waits for engines, the values that let it choose, and what becomes of an answer whose caller goes
+//! away.
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::future::BoxFuture;
-use tidegate_limits::store::StoreError;
+
+use super::Gate;
+use tidegate_limits::Background;
+use tidegate_limits::store::{
+    Executed, Execution, Later, OwnedStep, Step, StepAnswer, StepClock, Store, StoreError,
+};
 
 /// What happens if an engine answers later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,4 +112,128 @@ impl<T> fmt::Debug for Asking<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Asking").finish_non_exhaustive()
     }
+}
+
+/// An answer that is awaited. If dropped after the first poll but before completion, it continues in the background,
+/// since the engine may be at work by then. If dropped before the first poll, the engine was not asked.
+pub(super) struct InFlight<'a, T> {
+    later: Option<Later<T>>,
+    polled: bool,
+    background: &'a Background,
+    /// What is done with an answer that the caller no longer waits for.
+    then: &'a (dyn Fn(Later<T>) -> Later<()> + Sync),
+}
+
+impl<'a, T> InFlight<'a, T> {
+    pub(super) fn new(
+        later: Later<T>,
+        background: &'a Background,
+        then: &'a (dyn Fn(Later<T>) -> Later<()> + Sync),
+    ) -> Self {
+        Self { later: Some(later), polled: false, background, then }
+    }
+}
+
+impl<'a> InFlight<'a, StepAnswer> {
+    /// Awaits an answer. If the caller goes away, the answer is awaited in the background and then dropped.
+    pub(super) fn to_its_end(later: Later<StepAnswer>, background: &'a Background) -> Self {
+        Self::new(later, background, &|later| Box::pin(async move { drop(later.await) }))
+    }
+}
+
+impl<T> Future for InFlight<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.polled = true;
+        // Taken out during the poll, so that a future that panics is not polled again, in the background or anywhere
+        // else.
+        let mut later = self.later.take().expect("polled until it is ready");
+        let polled = later.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.later = Some(later);
+        }
+        polled
+    }
+}
+
+impl<T> Drop for InFlight<'_, T> {
+    fn drop(&mut self) {
+        if let Some(later) = self.later.take().filter(|_| self.polled) {
+            self.background.run((self.then)(later));
+        }
+    }
+}
+
+impl Gate {
+    /// Has a store execute a step; `None` if no caller waits for the answer. If the caller goes away, the engine executes
+    /// the step all the same.
+    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<StepAnswer> {
+        let mut executed = Executed::default();
+        let later = match self.routes.store(store).execute_into(step, &mut executed) {
+            Execution::Done(done) => return Some(self.told(done.map(|()| executed))),
+            Execution::Later(later) => later,
+        };
+        match waits {
+            Waits::Yes => Some(self.told(InFlight::to_its_end(later, &self.background).await)),
+            // Dropped without being polled, so the engine is not asked.
+            Waits::No => Some(Err(StoreError::MustWait)),
+            Waits::Unwatched => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+
+    /// Tells the observer what an answer says of guards, and returns it.
+    fn told(&self, mut answer: StepAnswer) -> StepAnswer {
+        if let Ok(executed) = &mut answer {
+            self.tell_moved(&mut executed.moved);
+        }
+        answer
+    }
+
+    /// Has a store execute a step that was kept, with the present tick.
+    pub(super) async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<StepAnswer> {
+        let now = self.time.now();
+        let mut executed = Executed::default();
+        let asked = step.with(|step| {
+            let step = Step { now, clock: StepClock::Engine, ..*step };
+            self.routes.store(store).execute_into(&step, &mut executed)
+        });
+        match (asked, waits) {
+            (Execution::Done(done), _) => Some(self.told(done.map(|()| executed))),
+            (Execution::Later(later), Waits::Yes) => {
+                Some(self.told(InFlight::to_its_end(later, &self.background).await))
+            }
+            (Execution::Later(later), _) => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+}
+
+/// Waits for the answers to steps, and undoes what they charged. A step that is `None` needs no undoing.
+pub(super) fn undo_later(
+    store: Arc<dyn Store>,
+    steps: Vec<Option<OwnedStep>>,
+    later: Later<Vec<StepAnswer>>,
+) -> Later<()> {
+    Box::pin(async move {
+        if steps.iter().all(Option::is_none) {
+            // All steps were peeks.
+            return;
+        }
+        for (step, answer) in steps.iter().zip(later.await) {
+            let (Some(step), Ok(executed)) = (step, answer) else { continue };
+            let undoing = step.with(|step| OwnedStep::undoing(step, &executed)).filter(|_| executed.allowed);
+            let Some(undoing) = undoing else { continue };
+            let asked = undoing.with(|step| store.execute_into(step, &mut Executed::default()));
+            if let Execution::Later(later) = asked {
+                // If this fails, the charges stay until time returns them.
+                drop(later.await);
+            }
+        }
+    })
 }
