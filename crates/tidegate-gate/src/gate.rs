@@ -12,7 +12,6 @@ mod admission;
 mod blocking;
 mod blocks;
 mod booking;
-mod caller_waits;
 mod charged;
 mod check;
 mod check_each;
