@@ -28,7 +28,6 @@ mod observed;
 mod open_tickets;
 mod over_limit;
 mod places;
-mod rounds;
 mod routes;
 mod sensing;
 mod settling;

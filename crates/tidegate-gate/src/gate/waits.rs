@@ -12,6 +12,7 @@ use tidegate_core::Tick;
 use super::{Check, Gate};
 use crate::policy::{Descriptor, Line, PolicySet, shortest_time_left, state_time_left};
 use tidegate_limits::Background;
+use tidegate_limits::clock;
 use tidegate_limits::deadline::Deadline;
 use tidegate_limits::store::{
     Executed, Execution, Later, OwnedStep, Step, StepAnswer, StepClock, Store, StoreError,
@@ -302,6 +303,18 @@ impl Gate {
     ) -> Option<T> {
         let until = deadline.into().at(self.time.clock());
         self.before(Some(until), future).await
+    }
+
+    /// Awaits a future until a deadline, if there is one; `None` if the future was not ready by then.
+    pub(super) async fn before<T>(
+        &self,
+        deadline: Option<Tick>,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
+        match deadline {
+            None => Some(future.await),
+            Some(deadline) => clock::before(self.time.clock(), deadline, future).await,
+        }
     }
 
     /// Returns the tick of a check's deadline, by the gate's clock.
