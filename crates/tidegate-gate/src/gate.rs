@@ -19,7 +19,6 @@ mod check_together;
 mod decide;
 mod decision;
 mod endings;
-mod fetch;
 mod finishing;
 mod giving_back;
 mod load;
