@@ -36,7 +36,6 @@ mod stored_blocks;
 #[cfg(feature = "ticket")]
 pub mod ticket;
 mod together_plain;
-mod unsupported;
 pub(crate) mod waits;
 
 use std::sync::Arc;
@@ -59,11 +58,11 @@ use load::Sensing;
 use observed::Observed;
 pub use places::PlacesStanding;
 use routes::Routes;
+pub use routes::Unfit;
 pub use sensing::Signals;
 pub use single_keys::{ExecutingCharge, KeyedView, Keys};
 #[cfg(feature = "ticket")]
 pub use ticket::FinishedBy;
-pub use unsupported::Unfit;
 pub use waits::Asking;
 
 use crate::policy::{Limit, PolicySet, Refusal, Share};
