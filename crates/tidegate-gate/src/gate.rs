@@ -23,8 +23,6 @@ mod finishing;
 mod giving_back;
 mod load;
 mod observed;
-#[cfg(feature = "ticket")]
-mod open_tickets;
 mod over_limit;
 mod places;
 mod routes;
