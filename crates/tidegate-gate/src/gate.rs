@@ -33,7 +33,6 @@ mod single_keys;
 mod stored_blocks;
 #[cfg(feature = "ticket")]
 pub mod ticket;
-mod together_plain;
 pub(crate) mod waits;
 
 use std::sync::Arc;
