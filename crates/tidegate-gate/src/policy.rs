@@ -11,7 +11,6 @@
 //! [`Absent`] says otherwise.
 
 mod access;
-mod busy;
 #[cfg(feature = "cel")]
 mod cel_cost;
 mod client_ip;
