@@ -25,7 +25,6 @@ mod glob;
 mod in_force;
 mod index;
 mod key;
-pub(crate) mod key_space;
 mod matching;
 mod named;
 mod near_names;
@@ -76,10 +75,12 @@ pub use estimated_cost::Learning;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use in_force::{Among, Holding};
+#[doc(hidden)]
+pub use key::CALLER_LIMIT;
+#[cfg(feature = "ticket")]
+pub(crate) use key::TICKET_MARK;
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
-#[doc(hidden)]
-pub use key_space::CALLER_LIMIT;
 #[doc(hidden)]
 pub use matching::host_name;
 pub use matching::{Match, Want};
