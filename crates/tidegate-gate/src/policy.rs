@@ -42,7 +42,6 @@ mod real_cost;
 mod sensed;
 mod sensing;
 mod set;
-mod settle_rule;
 mod share;
 mod signal_rate;
 mod source;
@@ -101,11 +100,10 @@ pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy,
 #[doc(hidden)]
 pub use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
-pub use real_cost::{RealCost, UnknownUsage};
+pub use real_cost::{RealCost, SettleBy, SettleRule, UnknownUsage};
 pub use sensed::ConditionsError;
 pub use sensing::{SignalError, SourceStanding};
 pub use set::{PolicySet, PolicySetError};
-pub use settle_rule::{SettleBy, SettleRule};
 pub use share::Share;
 pub(crate) use share::Shares;
 pub use signal_rate::Follows;
