@@ -34,7 +34,6 @@ mod overlap;
 #[doc(hidden)]
 pub mod path;
 mod plan;
-mod planning;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
 mod policy;
 mod rate_grammar;
