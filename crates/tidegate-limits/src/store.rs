@@ -8,7 +8,6 @@
 mod breaker;
 mod cell;
 pub mod conformance;
-mod draw;
 mod ending;
 mod execute;
 mod guard_changes;

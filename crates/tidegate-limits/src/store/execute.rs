@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use super::cell::Cell;
-use super::draw::draw;
 use super::step::{Charge, Executed, Op, Step};
-use super::take::take;
+use super::take::{draw, take};
 use super::{breaker, ending};
 
 /// Executes a step over its cells, one per charge in the same order; `None` is a key never seen.
