@@ -10,7 +10,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Ask, Cost, Decision, Receipt, Retry, Standing, State, Tick, Transition};
 
 use super::cell::{self, Cell, current, keep, met};
-use super::guard_changes::{self, Moved};
+use super::guards::{self, Moved};
 use super::kept_back;
 use super::step::{Charge, ChargeAnswer, Executed, Step};
 
@@ -94,7 +94,7 @@ impl KeyState for Option<Cell> {
 
     fn watch(&self, charge: &Charge<'_>, now: Tick, moved: &mut Vec<Moved>) {
         let (state, ask) = (current(charge, self.as_ref(), now), Ask::allow(now, charge.cost));
-        guard_changes::by_entry(charge.key, charge.quota, &state, ask, moved);
+        guards::by_entry(charge.key, charge.quota, &state, ask, moved);
     }
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
