@@ -25,7 +25,6 @@
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod ask;
 mod call;
 mod cell;
 mod connect;

@@ -13,8 +13,7 @@ use tidegate::store::{
 };
 use tidegate_core::{Quota, Tick};
 
-use crate::ask::{Ask, Forms, Spends};
-use crate::call::{MOST_CELLS, Names};
+use crate::call::{Ask, Forms, MOST_CELLS, Names, Spends};
 use crate::cell::Form;
 use crate::connect::Dialer;
 use crate::counts::{Counters, Counts};
