@@ -15,8 +15,9 @@ use tidegate::store::{AfterLoss, Cell, Charge, DecidedBy, Step, StoreError, exec
 use tidegate_core::time::nanos;
 use tidegate_core::{Quota, Tick};
 
-use crate::cell::{EXACT, Form, GcraRule, Rule, longest_window, parts, put_tick, tick, write as write_cell};
-use crate::loss;
+use crate::cell::{
+    EXACT, Form, GcraRule, Rule, longest_window, parts, put_tick, spent, tick, write as write_cell,
+};
 use crate::work::{CellContent, CellName, CellWrite, Cells, Note, Plan, Prepared, StepResult};
 
 /// The most cells of a call: they are numbered by one byte, and the server is busy for less than a millisecond.
@@ -436,7 +437,7 @@ impl Units {
 
 /// Returns for how many ticks after a loss a cell may be fuller than it should be.
 fn horizon(rule: &GcraRule, after_loss: AfterLoss) -> u64 {
-    let spent = loss::spent(after_loss, rule.limit.burst()) * rule.unit;
+    let spent = spent(after_loss, rule.limit.burst()) * rule.unit;
     if spent == 0 { 0 } else { (spent.div_ceil(rule.rate) + 1).min(EXACT - 1) }
 }
 

@@ -32,7 +32,6 @@ mod counts;
 mod engine;
 mod error;
 mod link;
-mod loss;
 mod options;
 mod route;
 mod store;
