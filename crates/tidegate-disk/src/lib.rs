@@ -51,12 +51,10 @@ mod file;
 mod flush;
 mod health;
 mod opening;
-mod options;
 mod orders;
 mod store;
 
 pub use error::{CloseError, OpenError};
 pub use health::{Change, Health};
-pub use opening::Opened;
-pub use options::DiskOptions;
+pub use opening::{DiskOptions, Opened};
 pub use store::DiskStore;

@@ -15,8 +15,7 @@ use tidegate::store::{
 use crate::error::{CloseError, OpenError};
 use crate::flush::{self, Flush, FlushPace, WriterState, present};
 use crate::health::{Health, HealthWatch};
-use crate::opening::{self, Opened};
-use crate::options::DiskOptions;
+use crate::opening::{self, DiskOptions, Opened};
 use crate::orders::Orders;
 
 /// A store that decides in memory and is kept on disk; see the [crate](crate).
