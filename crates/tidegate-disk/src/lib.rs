@@ -46,7 +46,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod error;
 mod file;
 mod flush;
 mod health;
@@ -54,7 +53,6 @@ mod opening;
 mod orders;
 mod store;
 
-pub use error::{CloseError, OpenError};
 pub use health::{Change, Health};
-pub use opening::{DiskOptions, Opened};
-pub use store::DiskStore;
+pub use opening::{DiskOptions, OpenError, Opened};
+pub use store::{CloseError, DiskStore};
