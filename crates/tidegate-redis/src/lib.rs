@@ -30,7 +30,6 @@ mod cell;
 mod connect;
 mod counts;
 mod engine;
-mod error;
 mod link;
 mod options;
 mod route;
@@ -40,7 +39,6 @@ mod work;
 
 pub use cell::decided_by_script;
 pub use counts::Counts;
-pub use error::ConnectError;
-pub use options::RedisOptions;
+pub use options::{ConnectError, RedisOptions};
 pub use store::RedisStore;
 pub use tidegate::store::AfterLoss;

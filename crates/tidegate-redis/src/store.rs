@@ -18,9 +18,8 @@ use crate::cell::Form;
 use crate::connect::Dialer;
 use crate::counts::{Counters, Counts};
 use crate::engine::{Engine, unexpected_reply};
-use crate::error::ConnectError;
 use crate::link::Common;
-use crate::options::RedisOptions;
+use crate::options::{ConnectError, RedisOptions};
 use crate::route::Route;
 use crate::work::{CellName, Plan, Prepared, Reply, StepResult, Work};
 
