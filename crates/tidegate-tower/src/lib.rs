@@ -46,7 +46,6 @@ pub mod body;
 mod breaker;
 mod call_notes;
 pub mod classify;
-mod client;
 mod concurrency;
 mod deadline;
 mod fallback;
@@ -68,7 +67,6 @@ pub use answers::GrpcStatuses;
 pub use answers::{Errors, Problems};
 pub use arriving::ArrivingRetriesLayer;
 pub use breaker::BreakerLayer;
-pub use client::ClientLayer;
 pub use concurrency::ConcurrencyLayer;
 pub use deadline::{DeadlineLayer, ForwardDeadlineLayer};
 pub use fallback::FallbackLayer;
@@ -79,7 +77,7 @@ pub use rate_limit::RateLimitLayer;
 pub use real_cost::Spent;
 pub use refused::Refused;
 pub use retry::RetryLayer;
-pub use stack::{ClientStack, ServerStack};
+pub use stack::{ClientLayer, ClientStack, ServerStack};
 pub use tidegate::observer::RefusalCause;
 
 /// What the layers take: how they tell callers, which limit, breaker or place a request gets, and what answers in place of
