@@ -41,7 +41,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answers;
-mod arriving;
 pub mod body;
 mod breaker;
 mod call_notes;
@@ -65,7 +64,6 @@ mod stack;
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
 pub use answers::GrpcStatuses;
 pub use answers::{Errors, Problems};
-pub use arriving::ArrivingRetriesLayer;
 pub use breaker::BreakerLayer;
 pub use concurrency::ConcurrencyLayer;
 pub use deadline::{DeadlineLayer, ForwardDeadlineLayer};
@@ -76,7 +74,7 @@ pub use priority::{ForwardPriorityLayer, PriorityLayer};
 pub use rate_limit::RateLimitLayer;
 pub use real_cost::Spent;
 pub use refused::Refused;
-pub use retry::RetryLayer;
+pub use retry::{ArrivingRetriesLayer, RetryLayer};
 pub use stack::{ClientLayer, ClientStack, ServerStack};
 pub use tidegate::observer::RefusalCause;
 
