@@ -218,7 +218,7 @@ mod tests {
     use tidegate::{Cost, Quota, Tick};
 
     use super::*;
-    use crate::options::DiskOptions;
+    use crate::opening::DiskOptions;
 
     const NOW: Tick = Tick::from_secs(1_000_000);
 

@@ -46,17 +46,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod error;
 mod file;
 mod flush;
 mod health;
 mod opening;
-mod options;
 mod orders;
 mod store;
 
-pub use error::{CloseError, OpenError};
 pub use health::{Change, Health};
-pub use opening::Opened;
-pub use options::DiskOptions;
-pub use store::DiskStore;
+pub use opening::{DiskOptions, OpenError, Opened};
+pub use store::{CloseError, DiskStore};

@@ -1,15 +1,239 @@
-//! Opens a store: from options to a table with all states of the file.
+//! Opens a store: from its options to a table with all states of the file.
 
+use std::fmt;
 use std::fs::DirBuilder;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::{CapacityError, Recorder, RestoreError, Seed, Store as _, TrackedStore};
 
-use crate::error::OpenError;
 use crate::file::{self, FileError, Identity, StoreFile, guarded};
-use crate::options::DiskOptions;
+use crate::health::{Change, OnChange};
+
+/// The default interval between writes: a crash gives back a fraction of a second, and a disk that takes 10 ms per
+/// write is busy for a twentieth of the time.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The default capacity in keys: 27 MB.
+const KEYS: usize = 1_000_000;
+
+/// The default limit on bytes written per second: a third of what a plain SATA disk can take, which leaves room for
+/// its other users.
+const BYTES_PER_SECOND: u64 = 64 << 20;
+
+/// The options of a [`DiskStore`](crate::DiskStore). Keys, an interval or a pause out of range are refused by
+/// [`DiskStore::open`](crate::DiskStore::open).
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_disk::DiskOptions;
+///
+/// let options = DiskOptions::new("/var/lib/tidegate")
+///     .keys(10_000_000)
+///     .interval(Duration::from_millis(50))
+///     .on_change(|change| eprintln!("the disk is {}: {}", if change.up { "back" } else { "gone" }, change.reason));
+/// ```
+#[must_use = "options do nothing before a store is opened with them"]
+pub struct DiskOptions {
+    pub(crate) folder: PathBuf,
+    pub(crate) keys: usize,
+    pub(crate) full_keys: bool,
+    pub(crate) interval: Duration,
+    pub(crate) retry: Duration,
+    pub(crate) bytes_per_second: u64,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) on_change: Option<Box<OnChange>>,
+}
+
+impl DiskOptions {
+    /// Keeps the store in `folder`, in the file `tidegate.redb`. A missing folder is created if its parent exists.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: folder.into(),
+            keys: KEYS,
+            full_keys: false,
+            interval: INTERVAL,
+            retry: RETRY,
+            bytes_per_second: BYTES_PER_SECOND,
+            clock: Arc::new(SystemClock::new()),
+            on_change: None,
+        }
+    }
+
+    /// Sets the capacity in live keys, 1 to [`MemoryStore::MAX_KEYS`](tidegate::store::MemoryStore::MAX_KEYS); the
+    /// default is a million. With less room than in the run before, the keys furthest from full are kept.
+    pub fn keys(mut self, keys: usize) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Sets whether keys are kept in full, like
+    /// [`MemoryStore::with_full_keys`](tidegate::store::MemoryStore::with_full_keys). The file then stores keys of up
+    /// to 15 bytes as they are. The choice cannot be changed once the file is made.
+    pub fn full_keys(mut self, full_keys: bool) -> Self {
+        self.full_keys = full_keys;
+        self
+    }
+
+    /// Sets the interval between writes, 1 ms to 1 h; the default is 200 ms. A crash may grant again what was granted
+    /// in the last interval and during its write. Nothing is written if no change would still matter after an
+    /// interval.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// Sets the pause after a failed write, 1 ms to 1 h; the default is one second.
+    pub fn retry(mut self, retry: Duration) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Sets the most bytes of changes written per second, at least 1; the default is 64 MiB. With more changes, the
+    /// intervals grow, up to the time in which the whole table is written twice: once for the changes and once for the
+    /// copy that keeps the file short.
+    pub fn bytes_per_second(mut self, bytes: u64) -> Self {
+        self.bytes_per_second = bytes.max(1);
+        self
+    }
+
+    /// Sets the clock, which should be the gate's; the default is the system's. States far ahead of it are set back
+    /// ([`Opened::clock_was_ahead`](crate::Opened::clock_was_ahead)).
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets a callback for when the file can no longer be written, and when it can again: once each. It runs on the
+    /// writer thread, so it must not wait for the disk: [`DiskStore::flush`](crate::DiskStore::flush),
+    /// [`DiskStore::close`](crate::DiskStore::close) and strict steps fail in it. A panic in it is caught.
+    pub fn on_change(mut self, on_change: impl Fn(&Change) + Send + Sync + 'static) -> Self {
+        self.on_change = Some(Box::new(on_change));
+        self
+    }
+}
+
+impl fmt::Debug for DiskOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskOptions")
+            .field("folder", &self.folder)
+            .field("keys", &self.keys)
+            .field("full_keys", &self.full_keys)
+            .field("interval", &self.interval)
+            .field("retry", &self.retry)
+            .field("bytes_per_second", &self.bytes_per_second)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a [`DiskStore`](crate::DiskStore) was not opened. The file is unchanged, except for the engine's own repair
+/// after a crash.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The folder cannot be used or created.
+    #[error(
+        "the folder `{}` of the store cannot be used; make it, give it to the user that runs this process, or name another one",
+        path.display()
+    )]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The file cannot be opened, read or written.
+    #[error(
+        "the store's file `{}` cannot be opened; check that the disk has room and that the user of this process may read and write it, or name another folder",
+        path.display()
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// Another process, or another store of this process, has the file open.
+    #[error(
+        "the store's file `{}` is in use by another process; stop that one, or give each its own folder",
+        path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is damaged.
+    #[error(
+        "the store's file `{}` is damaged ({what}); restore a copy of it, or move it away, and every limit starts full",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The damage that was found.
+        what: String,
+    },
+    /// The file is not one of this store.
+    #[error(
+        "`{}` is not a file of this store ({what}); name another folder, or move the file away",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What was found instead.
+        what: String,
+    },
+    /// The file was written by a newer version, or by a build that hashes keys differently.
+    #[error(
+        "the store's file `{}` was written by another version ({what}); run that version, or move the file away, and every limit starts full",
+        path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The difference that was found.
+        what: String,
+    },
+    /// The file keeps full keys and the options ask for fingerprints, or the other way round.
+    #[error(
+        "the store's file `{}` was made with full_keys: {kept}; keep it so, or move the file away, and every limit starts full",
+        path.display()
+    )]
+    FullKeys {
+        /// The file.
+        path: PathBuf,
+        /// Whether the file was made with full keys.
+        kept: bool,
+    },
+    /// The interval is out of range.
+    #[error("a flush interval of {interval:?} cannot be kept; use 1 ms to 1 h")]
+    Interval {
+        /// The interval of the options.
+        interval: Duration,
+    },
+    /// The pause after a failed write is out of range.
+    #[error("a pause of {retry:?} after a write that failed cannot be kept; use 1 ms to 1 h")]
+    Retry {
+        /// The pause of the options.
+        retry: Duration,
+    },
+    /// The number of keys is out of range.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
+    /// The writer thread could not be started.
+    #[error("no thread could be started to write the store's file; raise the limit of threads")]
+    Thread {
+        /// The error of the operating system.
+        source: io::Error,
+    },
+}
 
 /// The range of the interval, and of the pause after a failed write.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(3600));

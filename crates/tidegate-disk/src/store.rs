@@ -12,11 +12,9 @@ use tidegate::store::{
     StepAnswer, Store, StoreError, TrackedStore,
 };
 
-use crate::error::{CloseError, OpenError};
 use crate::flush::{self, Flush, FlushPace, WriterState, present};
 use crate::health::{Health, HealthWatch};
-use crate::opening::{self, Opened};
-use crate::options::DiskOptions;
+use crate::opening::{self, DiskOptions, OpenError, Opened};
 use crate::orders::Orders;
 
 /// A store that decides in memory and is kept on disk; see the [crate](crate).
@@ -110,6 +108,19 @@ impl DiskStore {
     pub fn close(&self) -> Result<(), CloseError> {
         self.inner.close()
     }
+}
+
+/// Why a store was closed without all changes being on disk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the store's file `{}` was closed without its latest changes: {reason}",
+    path.display()
+)]
+pub struct CloseError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why the changes could not be written.
+    pub reason: String,
 }
 
 impl DiskState {

@@ -1,4 +1,4 @@
-//! Connections to etcd, and the checks before a connection is used.
+//! Connections to etcd, the checks before a connection is used, and why an exchange fails.
 
 use std::error::Error as _;
 use std::fmt;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
 use http::Uri;
-use tidegate::store::Later;
+use tidegate::cluster::CoordinatorError;
+use tidegate::store::{Later, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -17,8 +18,7 @@ use tokio_util::context::TokioContext;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::error::{ConnectError, Failed, OLDEST};
-use crate::options::{EtcdOptions, Tls, without_credentials};
+use crate::options::{ConnectError, EtcdOptions, OLDEST, Tls, without_credentials};
 
 /// The interval of HTTP/2 keep-alive pings on a silent connection; etcd closes connections that ping more often than
 /// every five seconds.
@@ -315,4 +315,61 @@ pub(crate) async fn any(addresses: &[Address], tls: &TlsOptions) -> Result<(), C
         }
     }
     Err(wrong.unwrap_or_else(|| ConnectError::Unreachable { tried: silent.join(", ") }))
+}
+
+/// Why one exchange failed.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    Engine(Error),
+    /// There was no answer within this time.
+    TimedOut(Duration),
+    /// The lease for a cell was not granted, for this reason; nothing was written.
+    NoLease(String),
+}
+
+impl Failed {
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Engine(Error::GRpcStatus(status)) => {
+                format!("etcd: {}", status.message().trim_start_matches("etcdserver: "))
+            }
+            Self::Engine(error) => format!("etcd: {error}"),
+            Self::TimedOut(after) => format!("etcd: no answer within {} ms", after.as_millis()),
+            Self::NoLease(reason) => reason.clone(),
+        }
+    }
+
+    /// Returns whether the lease no longer exists: then nothing was written.
+    pub(crate) fn is_lease_gone(&self) -> bool {
+        match self {
+            Self::Engine(Error::GRpcStatus(status)) => {
+                status.code() == Code::NotFound && status.message().contains("lease not found")
+            }
+            Self::Engine(Error::LeaseKeepAliveError(reason)) => reason.contains("lease not found"),
+            _ => false,
+        }
+    }
+
+    /// Returns whether another member may answer a retry. Only for requests that change nothing.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Engine(Error::GRpcStatus(status)) => {
+                matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
+            }
+            Self::Engine(Error::TransportError(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
+    }
+}
+
+impl From<Failed> for CoordinatorError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
+    }
 }

@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use tidegate::cluster::{Coordinator, CoordinatorError, Document, Member};
 use tidegate::store::Later;
 
-use crate::connect::Etcd;
-use crate::error::Failed;
+use crate::connect::{Etcd, Failed};
 
 /// The size limit of a document: by default etcd accepts requests of up to 1.5 MiB.
 const LARGEST: usize = 1 << 20;

@@ -25,11 +25,9 @@
 
 mod connect;
 mod coordinator;
-mod error;
 mod map;
 mod options;
 
 pub use connect::Etcd;
-pub use error::ConnectError;
 pub use map::EtcdMap;
-pub use options::{EtcdOptions, Tls};
+pub use options::{ConnectError, EtcdOptions, Tls};

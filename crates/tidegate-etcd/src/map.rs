@@ -13,8 +13,7 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write, Written};
 use tokio::sync::watch;
 
-use crate::connect::Etcd;
-use crate::error::Failed;
+use crate::connect::{Etcd, Failed};
 
 /// The length of a cell's name: 192 bits of the key's SHA-256, for which no collision can be found.
 const NAME: usize = 24;

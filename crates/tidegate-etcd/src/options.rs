@@ -1,4 +1,4 @@
-//! The options of a connection: addresses, credentials, prefix and time limit.
+//! How a program connects: addresses, credentials, prefix and time limit; and why there is no connection.
 
 use std::fmt;
 use std::time::Duration;
@@ -107,6 +107,101 @@ pub(crate) fn without_credentials(address: &str) -> String {
     let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
     if scheme.is_empty() { host.to_owned() } else { format!("{scheme}://{host}") }
+}
+
+/// The oldest version of etcd that was tested.
+pub(crate) const OLDEST: (u32, u32) = (3, 4);
+
+/// Why there is no connection. No message contains a password or a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// An address is not valid, or none was given.
+    #[error("etcd address `{address}`: {reason}; write `http://host:port` or `https://host:port`")]
+    Address {
+        /// The address, without credentials.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No server answers at any address.
+    #[error("no etcd answers at {tried}; is it running, and is this its port for clients (2379)?")]
+    Unreachable {
+        /// Each address, and the reason.
+        tried: String,
+    },
+    /// The address begins with `http://`, but the server speaks TLS.
+    #[error("etcd at {address} does not speak plain text; write `https://` if it has certificates")]
+    WantsTls {
+        /// The address.
+        address: String,
+    },
+    /// The address begins with `https://`, but the server speaks plain text.
+    #[error("etcd at {address} speaks plain text and no TLS; write `http://`, or give etcd a certificate")]
+    PlainText {
+        /// The address.
+        address: String,
+    },
+    /// The TLS handshake failed.
+    #[error(
+        "no TLS with etcd at {address}: {reason}; check the authorities, the name and this client's certificate"
+    )]
+    Certificate {
+        /// The address.
+        address: String,
+        /// The error of the handshake.
+        reason: String,
+    },
+    /// The user or the password is wrong.
+    #[error("etcd at {address} knows no user `{user}` with the password given")]
+    Credentials {
+        /// The addresses.
+        address: String,
+        /// The user.
+        user: String,
+    },
+    /// etcd requires authentication, but no user was given.
+    #[error("etcd at {address} has authentication on; give a user and a password")]
+    NoCredentials {
+        /// The addresses.
+        address: String,
+    },
+    /// The user may not read keys under the prefix.
+    #[error(
+        "etcd at {address} does not let {user} read below `{prefix}`; grant a role `readwrite --prefix {prefix}`"
+    )]
+    NotAllowed {
+        /// The addresses.
+        address: String,
+        /// The user, or a description of unauthenticated access.
+        user: String,
+        /// The prefix of all keys.
+        prefix: String,
+    },
+    /// The server is too old.
+    #[error("etcd at {address} is {version}; {}.{} is the oldest that is known to work", OLDEST.0, OLDEST.1)]
+    TooOld {
+        /// The addresses.
+        address: String,
+        /// Its version.
+        version: String,
+    },
+    /// The server is read-only.
+    #[error("etcd at {address} takes no writes: {reason}")]
+    ReadOnly {
+        /// The addresses.
+        address: String,
+        /// The reason.
+        reason: String,
+    },
+    /// Any other error.
+    #[error("etcd at {address} answered: {reason}")]
+    Other {
+        /// The addresses.
+        address: String,
+        /// The error.
+        reason: String,
+    },
 }
 
 #[cfg(test)]

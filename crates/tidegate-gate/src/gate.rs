@@ -12,7 +12,6 @@ mod admission;
 mod blocking;
 mod blocks;
 mod booking;
-mod caller_waits;
 mod charged;
 mod check;
 mod check_each;
@@ -20,17 +19,11 @@ mod check_together;
 mod decide;
 mod decision;
 mod endings;
-mod fetch;
 mod finishing;
 mod giving_back;
-mod in_flight;
 mod load;
 mod observed;
-#[cfg(feature = "ticket")]
-mod open_tickets;
 mod over_limit;
-mod places;
-mod rounds;
 mod routes;
 mod sensing;
 mod settling;
@@ -39,8 +32,6 @@ mod single_keys;
 mod stored_blocks;
 #[cfg(feature = "ticket")]
 pub mod ticket;
-mod together_plain;
-mod unsupported;
 pub(crate) mod waits;
 
 use std::sync::Arc;
@@ -61,13 +52,12 @@ pub use endings::{Fate, Finished, SettledCharge};
 pub use finishing::{AsCharged, Finishing, FinishingCharges};
 use load::Sensing;
 use observed::Observed;
-pub use places::PlacesStanding;
 use routes::Routes;
+pub use routes::Unfit;
 pub use sensing::Signals;
-pub use single_keys::{ExecutingCharge, KeyedView, Keys};
+pub use single_keys::{ExecutingCharge, KeyedView, Keys, PlacesStanding};
 #[cfg(feature = "ticket")]
 pub use ticket::FinishedBy;
-pub use unsupported::Unfit;
 pub use waits::Asking;
 
 use crate::policy::{Limit, PolicySet, Refusal, Share};

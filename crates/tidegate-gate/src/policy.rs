@@ -11,7 +11,6 @@
 //! [`Absent`] says otherwise.
 
 mod access;
-mod busy;
 #[cfg(feature = "cel")]
 mod cel_cost;
 mod client_ip;
@@ -26,7 +25,6 @@ mod glob;
 mod in_force;
 mod index;
 mod key;
-pub(crate) mod key_space;
 mod matching;
 mod named;
 mod near_names;
@@ -36,7 +34,6 @@ mod overlap;
 #[doc(hidden)]
 pub mod path;
 mod plan;
-mod planning;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
 mod policy;
 mod rate_grammar;
@@ -44,7 +41,6 @@ mod real_cost;
 mod sensed;
 mod sensing;
 mod set;
-mod settle_rule;
 mod share;
 mod signal_rate;
 mod source;
@@ -77,10 +73,12 @@ pub use estimated_cost::Learning;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use in_force::{Among, Holding};
+#[doc(hidden)]
+pub use key::CALLER_LIMIT;
+#[cfg(feature = "ticket")]
+pub(crate) use key::TICKET_MARK;
 pub use key::text_of_key;
 pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
-#[doc(hidden)]
-pub use key_space::CALLER_LIMIT;
 #[doc(hidden)]
 pub use matching::host_name;
 pub use matching::{Match, Want};
@@ -101,11 +99,10 @@ pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy,
 #[doc(hidden)]
 pub use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
-pub use real_cost::{RealCost, UnknownUsage};
+pub use real_cost::{RealCost, SettleBy, SettleRule, UnknownUsage};
 pub use sensed::ConditionsError;
 pub use sensing::{SignalError, SourceStanding};
 pub use set::{PolicySet, PolicySetError};
-pub use settle_rule::{SettleBy, SettleRule};
 pub use share::Share;
 pub(crate) use share::Shares;
 pub use signal_rate::Follows;

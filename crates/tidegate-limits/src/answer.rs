@@ -9,8 +9,8 @@ use tidegate_core::rate::GcraReport;
 use tidegate_core::{Cost, Decision, NotACost, Retry, Standing, Tick};
 
 use crate::duration_text::in_words;
-use crate::no_place::NoPlace;
 use crate::observer::Event;
+use crate::refusal_reason::NoPlace;
 use crate::store::Executed;
 
 /// The decision of the binding quota, and its index.

@@ -28,8 +28,8 @@ use tidegate_core::{Cost, NotACost, Outcome, QuotaError, Standing, Tick};
 use waiters::{Granted, PlaceRequest};
 
 use crate::answer::Denied;
-use crate::no_place::NoPlace;
 use crate::priority::named_or_carried;
+use crate::refusal_reason::NoPlace;
 
 /// Limits how much work is under way at once, in one process.
 ///

@@ -20,7 +20,6 @@ mod job;
 mod key;
 mod keyed;
 mod limiter;
-mod no_place;
 pub mod observer;
 mod precision;
 pub mod priority;
@@ -51,9 +50,9 @@ pub use deadline::Deadline;
 pub use key::Key;
 pub use keyed::KeyedLimiter;
 pub use limiter::Limiter;
-pub use no_place::NoPlace;
 pub use precision::Precision;
 pub use queue::JobQueue;
+pub use refusal_reason::NoPlace;
 pub use reservation::Reservation;
 #[doc(hidden)]
 pub use thread_buffers::{Borrowed, Buffers};

@@ -17,8 +17,7 @@ pub use self::events::{
     CoalesceDid, Event, KeyDigest, LayerDid, LayerEvent, LimitMoved, PoolDid, RefusalCause, RetryDecided,
     StepDid, SwitchTurned, TurnedBy, TurnedOff,
 };
-use crate::no_place::NoPlace;
-use crate::refusal_reason::RefusalReason;
+use crate::refusal_reason::{NoPlace, RefusalReason};
 
 /// Receives the events of limiters, guards, switches, layers, pools, coalesced calls, steps and retriers.
 ///

@@ -5,13 +5,11 @@
 //! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] checks
 //! that.
 
-mod breaker;
 mod cell;
 pub mod conformance;
-mod draw;
 mod ending;
 mod execute;
-mod guard_changes;
+mod guards;
 pub mod kept_back;
 mod memory;
 mod owned;
@@ -20,12 +18,11 @@ mod plain;
 mod step;
 mod take;
 
-pub use breaker::{BreakerView, Handling};
 #[doc(hidden)]
 pub use cell::Forgotten;
 pub use cell::{AfterLoss, Cell};
 pub use execute::{execute, execute_within};
-pub use guard_changes::{GuardChange, Moved};
+pub use guards::{BreakerView, GuardChange, Handling, Moved};
 pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub use owned::OwnedStep;

@@ -8,8 +8,7 @@ use redis::{
     ServerErrorKind, Value,
 };
 
-use crate::error::ConnectError;
-use crate::options::{RedisOptions, address, addresses};
+use crate::options::{ConnectError, RedisOptions, address, addresses};
 
 pub(crate) const SCRIPT: &str = include_str!("script.lua");
 

@@ -16,7 +16,6 @@ use crate::call::tells_of_loss;
 use crate::cell;
 use crate::counts::add;
 use crate::link::Common;
-use crate::loss;
 use crate::route::Route;
 use crate::work::{CellContent, CellWrite, Cells, Failure, Note, Plan, Prepared, Reply, StepResult, Work};
 
@@ -208,7 +207,7 @@ impl Engine {
         };
         let after_loss = self.common.dialer.options.after_loss;
         let replaced = step
-            .with(|step| loss::replaced(after_loss, step.charges[charge].quota, read.as_ref(), lost, now));
+            .with(|step| cell::replaced(after_loss, step.charges[charge].quota, read.as_ref(), lost, now));
         if let Some(cell) = replaced {
             add(&self.common.counters.replaced, 1);
             return Ok(CellRead::Lost(cell));

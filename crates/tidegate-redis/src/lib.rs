@@ -25,15 +25,12 @@
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod ask;
 mod call;
 mod cell;
 mod connect;
 mod counts;
 mod engine;
-mod error;
 mod link;
-mod loss;
 mod options;
 mod route;
 mod store;
@@ -42,7 +39,6 @@ mod work;
 
 pub use cell::decided_by_script;
 pub use counts::Counts;
-pub use error::ConnectError;
-pub use options::RedisOptions;
+pub use options::{ConnectError, RedisOptions};
 pub use store::RedisStore;
 pub use tidegate::store::AfterLoss;

@@ -11,9 +11,8 @@ use tokio::sync::Notify;
 
 use crate::connect::{self, Find, PAUSE, Ready, at, text};
 use crate::counts::add;
-use crate::error::ConnectError;
 use crate::link::{Common, Link};
-use crate::options::{Servers, address, addresses};
+use crate::options::{ConnectError, Servers, address, addresses};
 
 const SLOTS: u16 = 16_384;
 

@@ -13,15 +13,13 @@ use tidegate::store::{
 };
 use tidegate_core::{Quota, Tick};
 
-use crate::ask::{Ask, Forms, Spends};
-use crate::call::{MOST_CELLS, Names};
+use crate::call::{Ask, Forms, MOST_CELLS, Names, Spends};
 use crate::cell::Form;
 use crate::connect::Dialer;
 use crate::counts::{Counters, Counts};
 use crate::engine::{Engine, unexpected_reply};
-use crate::error::ConnectError;
 use crate::link::Common;
-use crate::options::RedisOptions;
+use crate::options::{ConnectError, RedisOptions};
 use crate::route::Route;
 use crate::work::{CellName, Plan, Prepared, Reply, StepResult, Work};
 

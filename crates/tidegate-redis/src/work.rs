@@ -8,7 +8,7 @@ use tidegate::store::{OwnedStep, StepAnswer, StoreError};
 use tidegate_core::{Quota, Tick};
 use tokio::sync::oneshot;
 
-use crate::ask::Ask;
+use crate::call::Ask;
 use crate::cell::Form;
 
 /// Names a cell: the shard whose hash holds it, and the field.

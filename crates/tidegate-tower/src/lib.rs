@@ -41,12 +41,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answers;
-mod arriving;
 pub mod body;
 mod breaker;
 mod call_notes;
 pub mod classify;
-mod client;
 mod concurrency;
 mod deadline;
 mod fallback;
@@ -66,9 +64,7 @@ mod stack;
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
 pub use answers::GrpcStatuses;
 pub use answers::{Errors, Problems};
-pub use arriving::ArrivingRetriesLayer;
 pub use breaker::BreakerLayer;
-pub use client::ClientLayer;
 pub use concurrency::ConcurrencyLayer;
 pub use deadline::{DeadlineLayer, ForwardDeadlineLayer};
 pub use fallback::FallbackLayer;
@@ -78,8 +74,8 @@ pub use priority::{ForwardPriorityLayer, PriorityLayer};
 pub use rate_limit::RateLimitLayer;
 pub use real_cost::Spent;
 pub use refused::Refused;
-pub use retry::RetryLayer;
-pub use stack::{ClientStack, ServerStack};
+pub use retry::{ArrivingRetriesLayer, RetryLayer};
+pub use stack::{ClientLayer, ClientStack, ServerStack};
 pub use tidegate::observer::RefusalCause;
 
 /// What the layers take: how they tell callers, which limit, breaker or place a request gets, and what answers in place of

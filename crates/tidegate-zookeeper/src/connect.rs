@@ -1,4 +1,4 @@
-//! Connections to ZooKeeper, and the checks before a connection is used.
+//! Connections to ZooKeeper, the checks before a connection is used, and why an exchange fails.
 
 use std::fmt;
 use std::future::Future;
@@ -8,7 +8,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate::store::Later;
+use tidegate::cluster::CoordinatorError;
+use tidegate::store::{Later, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -16,9 +17,8 @@ use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
-use crate::error::{ConnectError, Failed, OLDEST};
 use crate::layout::Paths;
-use crate::options::{ZooKeeperOptions, without_credentials};
+use crate::options::{ConnectError, OLDEST, ZooKeeperOptions, without_credentials};
 
 /// The timeout of the session for cells. No ephemeral node depends on it.
 const SESSION: Duration = Duration::from_secs(10);
@@ -320,6 +320,49 @@ fn judge(address: &str, answer: &str) -> Result<(), ConnectError> {
         return Err(ConnectError::ReadOnly { address });
     }
     Ok(())
+}
+
+/// Why one exchange failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Failed {
+    Engine(Error),
+    /// There was no answer within this time.
+    TimedOut(Duration),
+    /// There is no connection: nothing was sent.
+    Disconnected,
+}
+
+impl Failed {
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Engine(error) => format!("ZooKeeper: {error}"),
+            Self::TimedOut(after) => format!("ZooKeeper: no answer within {} ms", after.as_millis()),
+            Self::Disconnected => "ZooKeeper: not connected".to_owned(),
+        }
+    }
+
+    /// Returns whether the session has ended, so that a new one is needed.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self, Self::Engine(Error::SessionExpired | Error::ClientClosed | Error::AuthFailed))
+    }
+}
+
+impl From<Failed> for StoreError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
+    }
+}
+
+impl From<Failed> for CoordinatorError {
+    fn from(failed: Failed) -> Self {
+        Self::Unavailable { reason: failed.reason() }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Engine(error)
+    }
 }
 
 #[cfg(test)]

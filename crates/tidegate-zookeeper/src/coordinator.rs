@@ -9,8 +9,7 @@ use tidegate::cluster::{Coordinator, CoordinatorError, Document, Member};
 use tidegate::store::Later;
 use zookeeper_client::{Client, Error, EventType, MultiReadResult, SessionState, Stat};
 
-use crate::connect::ZooKeeper;
-use crate::error::Failed;
+use crate::connect::{Failed, ZooKeeper};
 
 /// The size limit of a document: by default ZooKeeper accepts requests of up to a megabyte.
 const LARGEST: usize = 900 << 10;

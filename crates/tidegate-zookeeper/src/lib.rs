@@ -26,12 +26,10 @@
 
 mod connect;
 mod coordinator;
-mod error;
 mod layout;
 mod map;
 mod options;
 
 pub use connect::ZooKeeper;
-pub use error::ConnectError;
 pub use map::ZooKeeperMap;
-pub use options::ZooKeeperOptions;
+pub use options::{ConnectError, ZooKeeperOptions};

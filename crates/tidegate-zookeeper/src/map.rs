@@ -17,8 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error, MultiReadResult, MultiWriteError};
 
-use crate::connect::ZooKeeper;
-use crate::error::Failed;
+use crate::connect::{Failed, ZooKeeper};
 use crate::layout::{BUCKETS, CellPath, cell_state, encode_cell, is_over};
 
 /// The version of an absent cell.

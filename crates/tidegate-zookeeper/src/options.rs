@@ -1,4 +1,4 @@
-//! The options of a connection: addresses, credentials, path and time limit.
+//! How a program connects: addresses, credentials, path and time limit; and why there is no connection.
 
 use std::fmt;
 use std::time::Duration;
@@ -76,6 +76,87 @@ impl fmt::Debug for ZooKeeperOptions {
 /// Returns an address without the part before an `@`, so that it may be shown.
 pub(crate) fn without_credentials(address: &str) -> &str {
     address.rsplit_once('@').map_or(address, |(_, host)| host)
+}
+
+/// The oldest version that can read several nodes atomically.
+pub(crate) const OLDEST: (u32, u32) = (3, 6);
+
+/// Why there is no connection. No message contains a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// An address is not valid, or none was given.
+    #[error("ZooKeeper address `{address}`: {reason}; write `host:port`")]
+    Address {
+        /// The address, without credentials.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The path is not valid.
+    #[error("ZooKeeper path `{path}`: {reason}; write it as `/tidegate`")]
+    Path {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No server answers at any address.
+    #[error("no ZooKeeper answers at {tried}; is it running, and is this its port for clients (2181)?")]
+    Unreachable {
+        /// Each address, and the reason.
+        tried: String,
+    },
+    /// The server is not ZooKeeper, or one that expects TLS.
+    #[error(
+        "the server at {address} does not answer as ZooKeeper does; is it the port for TLS, or another program?"
+    )]
+    NotZooKeeper {
+        /// The address.
+        address: String,
+    },
+    /// The server has no quorum.
+    #[error(
+        "ZooKeeper at {address} does not serve requests: most servers of its ensemble are down; start them"
+    )]
+    NoQuorum {
+        /// The address.
+        address: String,
+    },
+    /// The server is too old.
+    #[error("ZooKeeper at {address} is {version}; {}.{} is the oldest that can be used", OLDEST.0, OLDEST.1)]
+    TooOld {
+        /// The address.
+        address: String,
+        /// Its version.
+        version: String,
+    },
+    /// The server is read-only.
+    #[error("ZooKeeper at {address} takes no writes: it is cut off from its ensemble, in mode `read-only`")]
+    ReadOnly {
+        /// The address.
+        address: String,
+    },
+    /// The path belongs to another user.
+    #[error(
+        "ZooKeeper at {address} does not let {user} use `{path}`; check user and password, or the node's ACL"
+    )]
+    NotAllowed {
+        /// The addresses.
+        address: String,
+        /// The user, or a description of unauthenticated access.
+        user: String,
+        /// The path.
+        path: String,
+    },
+    /// Any other error, or no answer.
+    #[error("ZooKeeper at {address}: {reason}")]
+    Other {
+        /// The addresses.
+        address: String,
+        /// The error.
+        reason: String,
+    },
 }
 
 #[cfg(test)]

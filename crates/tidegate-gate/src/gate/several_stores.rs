@@ -5,6 +5,9 @@
 //! process refuses costs no call to an engine; within one engine, parts with a guard first. If a part refuses or fails,
 //! the parts before it are undone exactly: each is ended with nothing spent. The same happens if the caller goes away;
 //! a step that an engine is being asked to execute is then awaited and undone in the background.
+//!
+//! Many requests are executed in rounds: each round asks one store, in one exchange, for the next parts of all requests
+//! that wait for it.
 
 use std::mem;
 use std::time::Duration;
@@ -13,11 +16,12 @@ use smallvec::SmallVec;
 use tidegate_core::Tick;
 
 use super::charged::Keep;
-use super::waits::{Waits, run_without_waiting};
+use super::waits::{InFlight, Waits, run_without_waiting, undo_later};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
 use tidegate_limits::store::{
-    Charge, ChargeAnswer, DecidedBy, Executed, Op, OwnedStep, Step, StepAnswer, StepClock, StoreError,
+    Charge, ChargeAnswer, DecidedBy, Executed, Execution, Op, OwnedStep, Step, StepAnswer, StepClock, Store,
+    StoreError,
 };
 
 /// The answer to each line of a plan; `None` for lines that were not asked.
@@ -39,7 +43,7 @@ pub(super) struct Run<'g, 'p> {
     /// When the request was asked, by the gate's clock.
     asked: Tick,
     /// The tick from which the answer is useless.
-    pub(super) deadline: Option<Tick>,
+    deadline: Option<Tick>,
     /// When the request was decided, by the clock of the store that decided last.
     at: Tick,
     parts: SmallVec<[StorePart; 2]>,
@@ -56,7 +60,7 @@ pub(super) struct Run<'g, 'p> {
     undo: SmallVec<[(usize, usize, OwnedStep); 2]>,
     /// Whether other requests are awaited together with this one: the caller may then go away after this one is
     /// executed.
-    pub(super) awaits_others: bool,
+    awaits_others: bool,
 }
 
 impl<'g, 'p> Run<'g, 'p> {
@@ -110,7 +114,7 @@ impl<'g, 'p> Run<'g, 'p> {
     }
 
     /// Returns the store to ask next; `None` if no further store is asked.
-    pub(super) fn next_store(&self) -> Option<usize> {
+    fn next_store(&self) -> Option<usize> {
         self.parts.get(self.next).filter(|_| self.goes_on()).map(|part| part.store)
     }
 
@@ -123,13 +127,13 @@ impl<'g, 'p> Run<'g, 'p> {
         self.error.is_none() && (self.allowed || matches!(self.op, Op::Peek))
     }
 
-    pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
+    fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
         let part = &self.parts[self.next];
         part.lines.iter().map(|at| self.plan.charge(&self.plan.lines[*at])).collect()
     }
 
     /// Returns the step for the next part.
-    pub(super) fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
+    fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
         let StorePart { store, tag, .. } = self.parts[self.next];
         // Receipts are needed to undo this part if a later part refuses or the caller goes away.
         let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
@@ -143,18 +147,18 @@ impl<'g, 'p> Run<'g, 'p> {
     }
 
     /// Reports whether any part belongs to an engine.
-    pub(super) fn may_wait(&self) -> bool {
+    fn may_wait(&self) -> bool {
         self.parts.iter().any(|part| self.gate.routes.store(part.store).caps().may_wait)
     }
 
     /// Returns the step for the next part, for undoing it if no caller waits any more when it is executed; `None` for a
     /// peek.
-    pub(super) fn step_to_undo(&self) -> Option<OwnedStep> {
+    fn step_to_undo(&self) -> Option<OwnedStep> {
         matches!(self.op, Op::Take).then(|| OwnedStep::of(&self.step(&self.charges(), true)))
     }
 
     /// Takes over the answer to the next part.
-    pub(super) fn take(&mut self, answer: StepAnswer) {
+    fn take(&mut self, answer: StepAnswer) {
         let charges = self.parts[self.next].lines.len();
         let mut executed = match answer.and_then(|executed| whole(executed, charges)) {
             Ok(executed) => executed,
@@ -185,13 +189,13 @@ impl<'g, 'p> Run<'g, 'p> {
         }
     }
 
-    pub(super) fn fail(&mut self, error: StoreError) {
+    fn fail(&mut self, error: StoreError) {
         self.allowed = false;
         self.error = Some(error);
     }
 
     /// Gives back what was taken if the request is refused, and updates the standings of its limits accordingly.
-    pub(super) async fn undo(&mut self, waits: Waits) {
+    async fn undo(&mut self, waits: Waits) {
         if self.allowed {
             return;
         }
@@ -346,4 +350,90 @@ pub(super) fn furthest(one: DecidedBy, other: DecidedBy) -> DecidedBy {
         DecidedBy::Fallback => 3,
     };
     if distance(other) > distance(one) { other } else { one }
+}
+
+impl Gate {
+    /// Executes requests, each all or nothing. Each round executes the next parts of all requests that wait for the same
+    /// store.
+    ///
+    /// # Cancel safety
+    /// Dropping the requests gives back all that was taken, until [`Run::outcome`] hands it over.
+    pub(super) async fn execute_runs(&self, runs: &mut [Run<'_, '_>], receipts: bool, waits: Waits) {
+        let await_others = runs.len() > 1 && waits == Waits::Yes && runs.iter().any(Run::may_wait);
+        runs.iter_mut().for_each(|run| run.awaits_others = await_others);
+        let mut answers = Vec::new();
+        while let Some(store) = runs.iter().filter_map(Run::next_store).min() {
+            if waits == Waits::Yes && self.routes.store(store).caps().may_wait {
+                self.fail_late(runs, store);
+            }
+            let asked: SmallVec<[usize; 4]> =
+                (0..runs.len()).filter(|at| runs[*at].next_store() == Some(store)).collect();
+            if asked.is_empty() {
+                continue;
+            }
+            let later = {
+                let charges: SmallVec<[_; 2]> = asked.iter().map(|at| runs[*at].charges()).collect();
+                let steps: SmallVec<[Step<'_>; 2]> = asked
+                    .iter()
+                    .zip(&charges)
+                    .map(|(at, charges)| runs[*at].step(charges, receipts))
+                    .collect();
+                match waits {
+                    Waits::Yes => self.routes.store(store).execute_each(&steps, &mut answers),
+                    Waits::No | Waits::Unwatched => {
+                        // One by one: of a batch that is dropped without being polled, a store may have executed some
+                        // steps.
+                        answers.extend(steps.iter().map(|step| executed_now(self.routes.store(store), step)));
+                        None
+                    }
+                }
+            };
+            if let Some(later) = later {
+                let (runs, asked) = (&*runs, &asked);
+                let undo = |later| {
+                    let steps = asked.iter().map(|at| runs[*at].step_to_undo()).collect();
+                    undo_later(self.routes.share(store), steps, later)
+                };
+                // The steps are one exchange, which continues as long as any request wants its answer: until the latest
+                // deadline, or without limit if one request has none.
+                let deadlines = asked.iter().map(|at| runs[*at].deadline);
+                let deadline =
+                    deadlines.reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)));
+                let in_flight = InFlight::new(later, &self.background, &undo);
+                let answered = self.before(deadline.flatten(), in_flight).await;
+                answers = answered
+                    .unwrap_or_else(|| asked.iter().map(|_| Err(StoreError::DeadlinePassed)).collect());
+            }
+            // If an engine answers fewer steps than it was asked, the answers for the rest count as unavailable.
+            answers.resize_with(asked.len(), || {
+                let reason = "it answered fewer steps than it was asked".to_owned();
+                Err(StoreError::Unavailable { reason })
+            });
+            for (at, answer) in asked.iter().zip(answers.drain(..)) {
+                runs[*at].take(answer);
+            }
+        }
+        for run in runs {
+            run.undo(waits).await;
+        }
+    }
+
+    /// Fails requests whose deadline has passed before an engine is asked.
+    fn fail_late(&self, runs: &mut [Run<'_, '_>], store: usize) {
+        for run in runs.iter_mut().filter(|run| run.next_store() == Some(store)) {
+            if run.deadline.is_some_and(|deadline| deadline <= self.time.now()) {
+                run.fail(StoreError::DeadlinePassed);
+            }
+        }
+    }
+}
+
+/// Has a store execute a step for a caller that cannot wait.
+fn executed_now(store: &dyn Store, step: &Step<'_>) -> StepAnswer {
+    let mut executed = Executed::default();
+    match store.execute_into(step, &mut executed) {
+        Execution::Done(done) => done.map(|()| executed),
+        // Dropped without being polled, so the engine was not asked.
+        Execution::Later(_) => Err(StoreError::MustWait),
+    }
 }

@@ -14,7 +14,6 @@ use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
 use tidegate_core::{Cost, Criticality, Priority, Quota, Rate};
 
-use super::busy;
 use super::cost::{CostErrors, CostRule, OnCostError};
 use super::cost_error::CostError;
 use super::descriptor::Descriptor;
@@ -24,7 +23,7 @@ use super::matching::Match;
 use super::over_limit::Over;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
-use super::signal_rate::Levels;
+use super::signal_rate::{Levels, busy_from, busy_levels};
 use tidegate_limits::priority::{KeepFor, graded, most_at_once};
 use tidegate_limits::store::{ChargeRules, kept_back};
 
@@ -388,8 +387,8 @@ impl Ready {
             varies: limit.tiers.is_some()
                 || !limit.overrides.is_empty()
                 || limit.follows.is_some()
-                || busy::busy_from(limit).is_some(),
-            levels: limit.follows.as_ref().map(Levels::of).or_else(|| busy::levels(limit)).map(Box::new),
+                || busy_from(limit).is_some(),
+            levels: limit.follows.as_ref().map(Levels::of).or_else(|| busy_levels(limit)).map(Box::new),
             keeps: Keeps::of(limit),
             one_place: limit.is_guard() && policy.cost.is_none(),
         };

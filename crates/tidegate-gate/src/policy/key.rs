@@ -5,6 +5,10 @@
 //! present one is its length plus one, then its bytes, so that absent and empty values make different keys. The limit's
 //! parameters are not part of the key, so counters survive a change of rate. `client.ip`, which Envoy calls
 //! `remote_address`, is keyed by network.
+//!
+//! A policy's key begins with the length of the policy's name, which is never zero. Keys that belong to no policy begin
+//! with a zero and a letter, so that keys of different kinds are never equal: a caller that chooses the rest of a key
+//! cannot choose its kind.
 
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
@@ -222,6 +226,13 @@ fn push_decimal(out: &mut Vec<u8>, number: u8) {
     }
 }
 
+/// The mark that half of a ticket has been settled, followed by the half and the ticket's id.
+#[cfg(any(test, feature = "ticket"))]
+pub(crate) const TICKET_MARK: [u8; 2] = [0, b't'];
+
+/// A limit that a caller sends with its check, followed by the caller's own key.
+pub const CALLER_LIMIT: [u8; 2] = [0, b'c'];
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -356,5 +367,11 @@ mod tests {
             prop_assert_eq!(policy_of_key(&bytes), Some(a.0.as_str()));
             prop_assert_eq!(a == b, key(&a.0, a.1, &a.2) == key(&b.0, b.1, &b.2));
         }
+    }
+
+    #[test]
+    fn no_kind_of_key_begins_as_another() {
+        assert_ne!(TICKET_MARK, CALLER_LIMIT);
+        assert!([TICKET_MARK, CALLER_LIMIT].iter().all(|kind| kind[0] == 0), "no policy's");
     }
 }

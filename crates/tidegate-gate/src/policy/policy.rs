@@ -12,7 +12,7 @@ use super::cost::{CostRule, OnCostError};
 use super::descriptor::Descriptor;
 use super::matching::Match;
 use super::over_limit::Over;
-use super::settle_rule::SettleRule;
+use super::real_cost::SettleRule;
 use super::share::Share;
 use super::signal_rate::Follows;
 use super::when::Condition;

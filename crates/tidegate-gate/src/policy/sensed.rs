@@ -10,10 +10,9 @@ use parking_lot::Mutex;
 use tidegate_core::Tick;
 use tidegate_core::signal_rate::SignalRateState;
 
-use super::busy;
 use super::compiled::{ALL_LEVELS, Compiled};
 use super::policy::Policy;
-use super::signal_rate::Follows;
+use super::signal_rate::{Follows, busy_from};
 use super::source::Source;
 use super::trigger::Trigger;
 use super::when::Condition;
@@ -161,7 +160,7 @@ impl Sensed {
                 conditioned.push(ConditionalPolicy { policy, conditions: conditions.collect() });
             }
             for (limit, of) in limits().enumerate() {
-                if let Some(from) = busy::busy_from(of) {
+                if let Some(from) = busy_from(of) {
                     busy.push(CpuLimit { policy, limit, source: place_of(&Source::Cpu), from });
                     count += 1;
                 }

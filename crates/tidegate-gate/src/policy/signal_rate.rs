@@ -1,13 +1,20 @@
-//! A limit whose rate follows a number, between a floor and a ceiling.
+//! Limits that have several levels, one of which is in force: a rate that follows a number between a floor and a ceiling,
+//! and an adaptive limit whose law depends on how busy the processor is.
+//!
+//! The state of such an adaptive limit lies in the store, one state per key, and a reading of the processor cannot reach
+//! them all. So the limit exists in two versions, for an idle and for a busy processor. The reading takes effect for a key
+//! when that key is next used.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency};
 use tidegate_core::signal_rate::SignalRate;
 use tidegate_core::{Quota, QuotaError, Rate};
 
+use super::policy::Limit;
 use super::source::Source;
 
 /// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`SignalRate`] for how
@@ -125,7 +132,7 @@ impl Levels {
     }
 
     /// Creates levels with the first limit in force.
-    pub(super) fn from_first(quotas: [Arc<Quota>; 2]) -> Self {
+    fn from_first(quotas: [Arc<Quota>; 2]) -> Self {
         Self { quotas: Box::new(quotas), at: AtomicUsize::new(0) }
     }
 
@@ -144,6 +151,29 @@ impl Levels {
     pub(super) fn set(&self, level: usize) {
         // Relaxed: as above.
         self.at.store(level.min(self.quotas.len() - 1), Ordering::Relaxed);
+    }
+}
+
+/// Returns the processor use, in percent, from which the processor counts as busy for a limit; `None` for limits that
+/// do not depend on it.
+pub(super) fn busy_from(limit: &Limit) -> Option<f64> {
+    adaptive_by_cpu(limit).map(|(_, from)| f64::from(from) / 10.0)
+}
+
+/// Returns both versions of the limit: idle, and busy.
+pub(super) fn busy_levels(limit: &Limit) -> Option<Levels> {
+    let (guard, _) = adaptive_by_cpu(limit)?;
+    let with = |thousandths| Arc::new(Quota::from(guard.clone().cpu(thousandths)));
+    Some(Levels::from_first([with(0), with(1000)]))
+}
+
+fn adaptive_by_cpu(limit: &Limit) -> Option<(&AdaptiveConcurrency, u16)> {
+    match limit.terms.quota.as_deref()? {
+        Quota::Adaptive(guard) => match guard.law() {
+            Adaptive::Bbr(law) => Some((guard, law.busy_from())),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -14,9 +14,9 @@ use super::queue::QueueOrder;
 use super::shared::{BulkheadState, Parts, Throttling};
 use super::tenants::Tenants;
 use crate::clock::{Clock, SystemClock};
-use crate::no_place::NoPlace;
 use crate::observer::Observer;
 use crate::priority::{KeepFor, KeepForError};
+use crate::refusal_reason::NoPlace;
 use crate::signals::Watch;
 
 const ROOM: usize = Concurrency::MAX_PLACES as usize;

@@ -20,9 +20,9 @@ use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::deadline::{self, Deadline};
 use crate::key::Key;
-use crate::no_place::NoPlace;
 use crate::observer::PlaceDid;
 use crate::priority::named_or_carried;
+use crate::refusal_reason::NoPlace;
 use crate::wait::TimeBound;
 
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).

@@ -13,7 +13,7 @@ use tidegate_core::Standing;
 use tidegate_core::concurrency::Concurrency;
 
 use super::waiters::Granted;
-use crate::no_place::NoPlace;
+use crate::refusal_reason::NoPlace;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
 /// The places taken. 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered

@@ -20,8 +20,8 @@ use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
 use crate::deadline;
 use crate::deferred_panic::DeferredPanic;
-use crate::no_place::NoPlace;
 use crate::observer::{LimitMoved, Observer, PlaceDid};
+use crate::refusal_reason::NoPlace;
 use crate::rng::Rng;
 use crate::sync::Mutex;
 

@@ -17,7 +17,7 @@ use super::moving::PlacePace;
 use super::places::Places;
 use super::queue::{Class, Queues, Turn, Waiting};
 use crate::deferred_panic::DeferredPanic;
-use crate::no_place::NoPlace;
+use crate::refusal_reason::NoPlace;
 
 /// Places that were given to a caller. Small, since each permit carries it: writing more between the two atomic steps
 /// delays the second one.

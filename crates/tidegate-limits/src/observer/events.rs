@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::retry::Stop;
 use tidegate_core::{Cost, Criticality, Decision, Outcome, Retry, Tick};
 
-use crate::no_place::NoPlace;
+use crate::refusal_reason::NoPlace;
 use crate::store::StoreError;
 
 /// A change of the number of places of a bulkhead.

@@ -20,7 +20,7 @@ use tidegate_core::{
 };
 
 use super::cell::{Cell, Forgotten, keep, met};
-use super::guard_changes::{self, Moved};
+use super::guards::{self, Moved};
 use super::step::{Charge, ChargeAnswer, Ending, Executed, Step};
 use super::take::KeyState as _;
 
@@ -90,7 +90,7 @@ pub(super) fn finish(
                 if let Some((quota, next)) = next {
                     if let (true, Some(quota), Some(cell)) = (step.watched, quota, &*cell) {
                         let moved = &mut executed.moved;
-                        guard_changes::by_exit(charge.key, quota, &cell.state, &next, now, moved);
+                        guards::by_exit(charge.key, quota, &cell.state, &next, now, moved);
                     }
                     let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
                     keep(cell, &quota, next, now);

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use super::cell::Cell;
-use super::draw::draw;
 use super::step::{Charge, Executed, Op, Step};
-use super::take::take;
-use super::{breaker, ending};
+use super::take::{draw, take};
+use super::{ending, guards};
 
 /// Executes a step over its cells, one per charge in the same order; `None` is a key never seen.
 ///
@@ -26,7 +25,7 @@ pub fn execute(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Executed, bool) 
         Op::Peek => take(step, cells, false, &mut executed),
         Op::Finish(endings) => ending::finish(step, cells, endings, &mut executed),
         Op::Reset => ending::reset(step, cells, &mut executed),
-        Op::Breaker(handling) => breaker::handle(step, cells, handling, &mut executed),
+        Op::Breaker(handling) => guards::handle(step, cells, handling, &mut executed),
     };
     (executed, changed)
 }

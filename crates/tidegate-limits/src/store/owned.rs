@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Tick};
 
-use super::breaker::Handling;
+use super::guards::Handling;
 use super::step::{Charge, ChargeRules, DecidedBy, Ending, Executed, Op, Step, StepClock};
 
 /// A [`Step`] that owns its data.

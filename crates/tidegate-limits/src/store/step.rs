@@ -7,8 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
-use super::breaker::{BreakerView, Handling};
-use super::guard_changes::Moved;
+use super::guards::{BreakerView, Handling, Moved};
 use crate::clock::Clock;
 
 /// One charge of a step: the key, its quota, and the cost.

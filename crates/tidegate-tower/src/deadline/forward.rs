@@ -11,8 +11,8 @@ use tidegate::observer::RefusalCause;
 use tower_layer::{Identity, Layer};
 use tower_service::Service;
 
-use super::rules::{DeadlineRules, knobs, read, write};
 use super::serve::{DeadlineFuture, DeadlineLayer, Scope, Until};
+use super::{DeadlineRules, knobs, read, write};
 use crate::answers::{Answers, Errors};
 use crate::body::{AtBodyEnd, AtHead, BoundsUntil};
 use crate::call_notes::is_only_ceiling;

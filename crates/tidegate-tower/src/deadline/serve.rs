@@ -12,7 +12,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::rules::{DeadlineRules, knobs, read};
+use super::{DeadlineRules, knobs, read};
 use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, BodyDeadline, BoundsUntil, poll_until};
 use crate::call_notes::{dropping_for_timeout, within_ceiling};

@@ -13,7 +13,7 @@ use crate::gate::finishing::RealCosts;
 use crate::gate::settling::Marks;
 use crate::gate::waits::{Asking, Waits};
 use crate::gate::{Finished, Gate, SettledCharge};
-use crate::policy::{CostError, Source, Usage, key_space};
+use crate::policy::{CostError, Source, TICKET_MARK, Usage};
 use tidegate_limits::store::{Charge, ChargeRules, Home, StoreError};
 
 /// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
@@ -381,7 +381,7 @@ impl OpenTicket {
 
     fn mark(&self, mark: Mark) -> MarkKey {
         let mut key = [0; 19];
-        key[..2].copy_from_slice(&key_space::TICKET_MARK);
+        key[..2].copy_from_slice(&TICKET_MARK);
         key[2] = mark as u8;
         key[3..].copy_from_slice(&self.id.to_le_bytes());
         key
