@@ -18,6 +18,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use tidegate::priority::Priority;
 
 use self::values::{hold, pair, priority, whole};
+use crate::features;
 use crate::schemas::Document;
 
 pub(crate) use self::bench::{Asks, Bench};
@@ -83,8 +84,10 @@ pub(crate) struct Typed {
 impl Cli {
     /// Parses the command line.
     pub(crate) fn read() -> Result<Self, clap::Error> {
+        // Man pages have the version alone: they are the same for every build.
+        let command = Self::command().long_version(features::version());
         let matches =
-            Self::command().try_get_matches().map_err(|error| lookup::with_hint(error, &Self::command()))?;
+            command.try_get_matches().map_err(|error| lookup::with_hint(error, &Self::command()))?;
         let mut cli = Self::from_arg_matches(&matches)?;
         if let Some((_, verb)) = matches.subcommand() {
             let is_typed = |id: &str| {

@@ -4,6 +4,7 @@ mod args;
 mod diagnostics;
 mod environment;
 mod exit;
+mod features;
 mod guards;
 mod keys_hit;
 mod limit_spec;
