@@ -8,7 +8,7 @@
 //! engines, and some tests run short forms of them:
 //!
 //! ```text
-//! cargo build -p tidegate-cli --features redis,etcd,zookeeper
+//! cargo build -p tidegate-cli --features engines
 //! cargo test -p tidegate-lab --features engines
 //! ```
 

@@ -27,6 +27,7 @@ pub(crate) use self::server::{
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{hold, pair, priority, whole};
+use crate::features;
 
 /// Decides which requests may pass, which must wait and which are refused.
 ///
@@ -80,8 +81,10 @@ pub(crate) struct Typed {
 impl Cli {
     /// Parses the command line.
     pub(crate) fn read() -> Result<Self, clap::Error> {
+        // Man pages have the version alone: they are the same for every build.
+        let command = Self::command().long_version(features::version());
         let matches =
-            Self::command().try_get_matches().map_err(|error| lookup::with_hint(error, &Self::command()))?;
+            command.try_get_matches().map_err(|error| lookup::with_hint(error, &Self::command()))?;
         let mut cli = Self::from_arg_matches(&matches)?;
         if let Some((_, verb)) = matches.subcommand() {
             let is_typed = |id: &str| {

@@ -2,6 +2,7 @@
 
 mod args;
 mod exit;
+mod features;
 mod guards;
 mod keys_hit;
 mod limit_spec;

@@ -374,6 +374,7 @@ mod absent {
 
     use crate::args::Trust;
     use crate::exit::Mistake;
+    use crate::features::Feature;
 
     /// None exist in a build without TLS.
     #[derive(Clone, Debug)]
@@ -382,8 +383,8 @@ mod absent {
     impl Encrypted {
         pub(crate) fn read(url: &str, _: &Trust, _: Option<&str>) -> Result<Self> {
             let wrong = format!(
-                "the server `{url}` uses TLS, which this build does not support; build with the feature `tls`, or use an http:// \
-                 address on the server's own machine"
+                "the server `{url}` uses TLS; {}, or use an http:// address on the server's own machine",
+                Feature::Tls.lacking()
             );
             Err(Mistake(wrong).into())
         }

@@ -21,3 +21,16 @@ use std::path::{Path, PathBuf};
 pub(crate) fn deployed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
+
+/// The image has the program of a release, with all engines.
+#[test]
+fn the_image_is_built_by_the_command_of_a_release() {
+    let file = std::fs::read_to_string(deployed("Dockerfile")).unwrap();
+    let after = |start: &str| file.lines().find_map(|line| line.strip_prefix(start)).unwrap();
+    let features = after("ARG FEATURES=");
+    assert!(features.split(',').any(|feature| feature == "engines"), "{features}");
+    let rest = after("RUN cargo build ").trim_end_matches(" \\").replace("\"$FEATURES\"", features);
+    let command = format!("$ cargo build {rest}");
+    let page = std::fs::read_to_string(deployed("../docs/running.md")).unwrap();
+    assert!(page.lines().any(|line| line == command), "{command}");
+}

@@ -48,10 +48,8 @@ impl Etcd {
     /// runtime that lives as long as the connection.
     ///
     /// # Errors
-    /// [`ConnectError`], which names the fault and a remedy.
-    ///
-    /// # Panics
-    /// If it is polled outside a tokio runtime.
+    /// [`ConnectError`], which names the fault and a remedy; [`ConnectError::NoRuntime`] if it is polled outside a tokio
+    /// runtime.
     ///
     /// # Cancel safety
     /// If the future is dropped, the connection is closed. Nothing is written to etcd.
@@ -64,6 +62,7 @@ impl Etcd {
                 reason: "none was given".to_owned(),
             });
         }
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let tls = tls_options(&options.tls);
         any(&addresses, &tls).await?;
         let all: Vec<&str> = addresses.iter().map(|address| address.shown.as_str()).collect();
@@ -82,10 +81,7 @@ impl Etcd {
         let patience = options.timeout;
         let judge = |failed: Failed| judged(&failed, &address, &options);
         let client = within(patience, Client::connect(&all, Some(wanted))).await.map_err(judge)?;
-        let etcd = Self {
-            client,
-            shared: Arc::new(Connection { options: options.clone(), runtime: Handle::current() }),
-        };
+        let etcd = Self { client, shared: Arc::new(Connection { options: options.clone(), runtime }) };
         etcd.check(&address, patience).await?;
         Ok(etcd)
     }

@@ -124,6 +124,9 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The future was not polled by a tokio runtime, on which the connection has to live.
+    #[error("etcd is connected within a tokio runtime that has I/O and time enabled")]
+    NoRuntime,
     /// No server answers at any address.
     #[error("no etcd answers at {tried}; is it running, and is this its port for clients (2379)?")]
     Unreachable {

@@ -2,6 +2,8 @@
 
 use crate::server;
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use server::Server;
@@ -28,6 +30,14 @@ fn addresses_that_are_none_are_told_as_such() {
         assert!(told.contains(part) && !told.contains("hunter2"), "{address}: {told}");
     }
     assert!(refused(&runtime, EtcdOptions::new(Vec::<String>::new())).to_string().contains("none was given"));
+}
+
+/// Another executor polls it, without a tokio runtime: that is an error and no panic.
+#[test]
+fn a_connection_lives_on_a_runtime() {
+    let connecting = pin!(Etcd::connect(EtcdOptions::new(["http://127.0.0.1:1"])));
+    let polled = connecting.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Err(ConnectError::NoRuntime))), "{polled:?}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Values that a task carries for code deep within it: one of each type, such as its [deadline](crate::deadline) or its
 //! [priority](crate::priority).
+//!
+//! They are on the thread while the task runs, as those of tokio's `task_local!`: programs set them around work and read
+//! them in functions that get no request, below code that knows nothing of them.
 
 use std::cell::Cell;
 use std::pin::Pin;

@@ -180,17 +180,17 @@ impl Surroundings {
         AROUND.get()
     }
 
+    /// Returns the same inside a client: as they are if a client is among them already.
+    pub(crate) fn in_some_client(self) -> Self {
+        Self { clients: self.clients.max(1), ..self }
+    }
+
     /// Returns whether what was made there was made by a client, or in a further try, inside the running code: more of
     /// them surrounded it.
     pub(crate) fn is_further_inside(self) -> bool {
         let now = Self::now();
         self.clients > now.clients || self.further_tries > now.further_tries
     }
-}
-
-/// Runs `work` as a part of a client, unless it is one already.
-pub(crate) fn inside_some_client<R>(work: impl FnOnce() -> R) -> R {
-    if Surroundings::now().clients > 0 { work() } else { inside_client(work) }
 }
 
 /// Runs `work` as a part of a client.
@@ -284,9 +284,10 @@ mod tests {
         assert!(made.is_further_inside());
         assert!(inside_client(|| made.is_further_inside()));
         assert!(!inside_client(|| inside_client(|| made.is_further_inside())));
-        let made = inside_client(|| inside_some_client(Surroundings::now));
+        let made = inside_client(|| Surroundings::now().in_some_client());
         assert!(made.is_further_inside());
         assert!(!inside_client(|| made.is_further_inside()));
+        assert!(Surroundings::now().in_some_client().is_further_inside(), "no client was around it");
     }
 
     #[test]

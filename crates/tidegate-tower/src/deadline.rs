@@ -21,7 +21,6 @@ use tidegate::limiter::Retry;
 use tidegate::observer::RefusalCause;
 
 use crate::answers::Answers;
-use crate::call_notes::inside_some_client;
 use crate::refused::{Name, Refused};
 
 /// The settings of a deadline layer.
@@ -77,14 +76,14 @@ impl<A> DeadlineRules<A> {
     where
         A: Answers<Res, Err>,
     {
-        let refuse = || self.name.refuse(cause, Retry::Unknown);
-        let refused = if self.is_of_client { inside_some_client(refuse) } else { refuse() };
+        let refused = self.name.refuse(cause, Retry::Unknown);
+        let refused = if self.is_of_client { refused.of_client() } else { refused };
         self.answers.refuse(refused, None)
     }
 
     /// Makes the refusal that marks an answer of a called service. The observer is not told: the layer refused nothing.
     fn mark(&self, cause: RefusalCause) -> Refused {
-        inside_some_client(|| self.name.refusal(cause, Retry::Unknown))
+        self.name.refusal(cause, Retry::Unknown).of_client()
     }
 }
 

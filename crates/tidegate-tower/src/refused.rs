@@ -66,6 +66,11 @@ impl Refused {
         Self { cause, by, retry, reason: None, made_inside: Surroundings::now() }
     }
 
+    /// Returns the refusal as that of a client, also if nothing around the layer marks it as one.
+    pub(crate) fn of_client(self) -> Self {
+        Self { made_inside: self.made_inside.in_some_client(), ..self }
+    }
+
     pub(crate) fn with_reason(self, reason: Option<&str>) -> Self {
         Self { reason: reason.map(Into::into), ..self }
     }

@@ -70,10 +70,8 @@ impl ZooKeeper {
     /// tokio runtime that lives as long as the connection.
     ///
     /// # Errors
-    /// [`ConnectError`], which names the fault and a remedy.
-    ///
-    /// # Panics
-    /// If it is polled outside a tokio runtime.
+    /// [`ConnectError`], which names the fault and a remedy; [`ConnectError::NoRuntime`] if it is polled outside a tokio
+    /// runtime.
     ///
     /// # Cancel safety
     /// If the future is dropped, nodes that it has already made stay; a later call uses them.
@@ -86,6 +84,7 @@ impl ZooKeeper {
             });
         }
         check_path(&options.path)?;
+        let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         any(&options.addresses).await?;
         let made = async {
             let client = session(&options, SESSION).await?;
@@ -100,7 +99,7 @@ impl ZooKeeper {
         let (client, paths) = made.await.map_err(|failed: Failed| judged(&failed, &options))?;
         let shared = Session {
             paths,
-            runtime: Handle::current(),
+            runtime,
             client: RwLock::new(client),
             renewal: Mutex::default(),
             clock: SystemClock::new(),

@@ -2,6 +2,8 @@
 
 use crate::server;
 
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use server::Server;
@@ -36,6 +38,14 @@ fn addresses_and_paths_that_are_none_are_told_as_such() {
         let told = refused(&runtime, ZooKeeperOptions::new(["127.0.0.1:1"]).path(path)).to_string();
         assert!(told.contains(part), "{path}: {told}");
     }
+}
+
+/// Another executor polls it, without a tokio runtime: that is an error and no panic.
+#[test]
+fn a_connection_lives_on_a_runtime() {
+    let connecting = pin!(ZooKeeper::connect(ZooKeeperOptions::new(["127.0.0.1:1"])));
+    let polled = connecting.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Err(ConnectError::NoRuntime))), "{polled:?}");
 }
 
 #[test]

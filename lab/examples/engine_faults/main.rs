@@ -4,7 +4,7 @@
 //! zookeeper, and the program built with the engines' clients:
 //!
 //! ```text
-//! cargo build -p tidegate-cli --features redis,etcd,zookeeper
+//! cargo build -p tidegate-cli --features engines
 //! cargo run -p tidegate-lab --example engine_faults -- redis
 //! ```
 //!

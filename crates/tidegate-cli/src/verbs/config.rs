@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::{Value, json};
 use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text};
-use tidegate_server::{DecidedIn, PolicyCost, check_store, round_trips, unknown_numbers};
+use tidegate_server::{DecidedIn, PolicyCost, round_trips, unknown_numbers};
 
 use crate::args::{Config, Document, PolicyFile};
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::styled::{Styled, table};
-use crate::{policies, writing};
+use crate::{features, policies, writing};
 
 pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     match verb {
@@ -49,15 +49,22 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
         match loaded.outcome {
             Ok((config, warnings)) => {
                 found.extend(warnings);
-                let unknown = unknown_numbers(&config.policies).into_iter();
+                let unknown = unknown_numbers(&config.policies);
                 let name = file.display().to_string();
                 costs.extend(
                     round_trips(&config.store, &config.policies).into_iter().map(|cost| (name.clone(), cost)),
                 );
-                let unbuilt = check_store(&config.store).err();
-                let unbuilt = unbuilt.map(|error| format!("{error}; the file is checked all the same"));
                 let about_file = |message| Diagnostic::of_file(&name, Severity::Warn, message);
-                found.extend(unknown.chain(unbuilt).map(about_file));
+                found.extend(unknown.into_iter().map(about_file));
+                for lacking in features::lacked_by(&config) {
+                    let message = format!("{}; the file is checked all the same", lacking.message);
+                    let mut told = about_file(message);
+                    if let Some(line) = lacking.line {
+                        let text = loaded.source.1.as_deref();
+                        (told.line, told.column) = (line, column(text, line, &lacking.key));
+                    }
+                    found.push(told);
+                }
                 // Flags open the doors.
                 let says_doors = config
                     .effective
@@ -124,6 +131,16 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
         Ok(text)
     })?;
     Ok(if errors > 0 { Exit::Bad } else { Exit::Done })
+}
+
+/// Returns the column of a key in its line, from 1: where its last word is, if the line has that word once, else 1.
+fn column(text: Option<&str>, line: usize, key: &str) -> usize {
+    let word = key.rsplit('.').next().unwrap_or(key);
+    let line = text.and_then(|text| text.lines().nth(line.checked_sub(1)?)).unwrap_or_default();
+    match line.match_indices(word).collect::<Vec<_>>()[..] {
+        [(at, _)] => line[..at].chars().count() + 1,
+        _ => 1,
+    }
 }
 
 /// Returns a table of the round trips to the engine that policies cost.
@@ -270,6 +287,14 @@ fn lacks(schema: &Value, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_marked_where_its_line_has_it_once() {
+        let text = Some("version: 1\nstore: { \"é\": 1, kind: redis }\nkind: kind\n");
+        assert_eq!(column(text, 2, "store.kind"), 18);
+        assert_eq!(column(text, 3, "store.kind"), 1);
+        assert_eq!((column(text, 9, "store.kind"), column(None, 2, "store.kind")), (1, 1));
+    }
 
     #[test]
     fn tidying_keeps_comments_and_words() {

@@ -14,6 +14,7 @@ use tidegate_server::open_coordinator;
 use super::serve::unopened;
 use crate::args::{Policies, PolicyFile};
 use crate::exit::{Exit, Mistake};
+use crate::features;
 use crate::output::Printer;
 use crate::policies::{self, Loaded};
 use crate::styled::{Cell, Look, table};
@@ -60,6 +61,7 @@ fn own_file(named: &PolicyFile, printer: &Printer) -> Result<Config> {
         );
         return Err(Mistake(wrong).into());
     }
+    features::check_engine(&own)?;
     Ok(own)
 }
 

@@ -18,6 +18,7 @@ use tidegate_server::{
 
 use crate::args::{MetricsNames, Proxy, Serve, unknown_variables};
 use crate::exit::{AlreadyPrinted, Exit, Mistake, no_room};
+use crate::features::{self, Feature, Wish};
 use crate::log::Log;
 use crate::output::Printer;
 use crate::policies;
@@ -28,6 +29,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let file = if imports.is_empty() { policies::file(&serve.policies) } else { None };
     if serve.check && !imports.is_empty() {
         let imported = policies::import(&serve.imports, printer)?;
+        features::check(wishes(serve), &imported.config)?;
         let has_grpc = serve.grpc.is_some();
         for (_, warning) in policies::as_served(&imported.config, has_grpc) {
             printer.remark(&warning);
@@ -42,6 +44,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         // The check itself reports the mistakes of an invalid file.
         if let Ok((config, _)) = policies::load(&file)?.outcome {
+            features::check(wishes(serve), &config)?;
             store_settings(serve, &config)?;
             for warning in warnings(serve, &config)? {
                 printer.remark(&warning);
@@ -55,6 +58,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         None if !imports.is_empty() => import(serve, printer, log)?,
         None => load(None).map_err(|refused| Mistake(refused.to_string()))?.0,
     };
+    features::check(wishes(serve), &config)?;
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
     let store = store_settings(serve, &config)?;
@@ -115,6 +119,16 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     // The drain is over, and a task that still runs may never end.
     runtime.shutdown_background();
     ended
+}
+
+/// Returns which flags ask for a feature of the program.
+fn wishes(serve: &Serve) -> Vec<Wish> {
+    let grpc = serve.grpc.as_ref();
+    let grpc = grpc.map(|addr| Wish::of_flag(Feature::Grpc, "--grpc", "TIDEGATE_GRPC", addr));
+    let cert = serve.tls.tls_cert.as_ref();
+    let tls =
+        cert.map(|file| Wish::of_flag(Feature::Tls, "--tls-cert", "TIDEGATE_TLS_CERT", &file.display()));
+    grpc.into_iter().chain(tls).collect()
 }
 
 /// Reads the policy file. Mistakes are printed and end the verb; in a log of JSON they are one line.
@@ -399,4 +413,32 @@ fn greeting(server: &Server, quickstart: bool) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Cli, Verb};
+
+    #[test]
+    fn a_flag_is_told_with_its_variable() {
+        let words = ["tidegate", "serve", "--grpc", "127.0.0.1:8081", "--tls-cert", "server.pem"];
+        let Verb::Serve(serve) = Cli::try_parse_from(words).unwrap().verb else { panic!("it serves") };
+        let lacking = features::lacked(wishes(&serve), |_| false);
+        let build = "build it with `cargo install --path crates/tidegate-cli`";
+        assert_eq!(
+            lacking.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [
+                format!(
+                    "--grpc 127.0.0.1:8081 (TIDEGATE_GRPC): this program was built without gRPC; {build}"
+                ),
+                format!(
+                    "--tls-cert server.pem (TIDEGATE_TLS_CERT): this program was built without TLS; {build}"
+                ),
+            ]
+        );
+        assert!(features::lacked(wishes(&serve), |_| true).is_empty());
+    }
 }

@@ -54,7 +54,9 @@ fn every_verb_has_help_and_refuses_flags_it_does_not_know() {
     }
     desk.run(&[]).code(2);
     desk.run(&["frobnicate"]).code(2);
-    assert!(desk.run(&["--version"]).code(0).out.starts_with("tidegate "));
+    let version = desk.run(&["--version"]).code(0).out;
+    assert!(version.starts_with("tidegate ") && version.contains("\nbuilt with"), "{version}");
+    assert_eq!(desk.run(&["-V"]).code(0).out.lines().collect::<Vec<_>>(), [version.lines().next().unwrap()]);
 }
 
 /// Only verbs that use a server have the flags for it; for other verbs these flags would have no effect.

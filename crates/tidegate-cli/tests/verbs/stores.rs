@@ -147,11 +147,12 @@ fn a_check_knows_which_engines_are_built_in() {
     desk.write("p.yaml", policies("{ kind: redis, url: 'redis://127.0.0.1:1', nodes: 2 }", "share: central"));
     let checked = desk.run(&["config", "check", "p.yaml"]).code(0);
     let warning =
-        "warn   store.kind: redis: this program was built without its client; build it with `cargo install";
+        "p.yaml:3:10  warn   store.kind: redis: this program was built without the client of Redis; build it";
     assert!(checked.out.contains(warning), "{checked:?}");
     assert!(checked.out.contains("1 problem (0 errors, 1 warning)"), "{checked:?}");
     let refused = desk.run(&["serve", "--check", "-c", "p.yaml"]).code(2);
-    assert!(refused.err.contains("--features redis"), "{refused:?}");
+    assert!(refused.err.contains("p.yaml:3: store.kind: redis: this program was built"), "{refused:?}");
+    assert!(refused.err.contains("cargo install --path crates/tidegate-cli --features "), "{refused:?}");
 }
 
 /// A Redis on a loopback address of its own, so that no other program takes its port while it is away. Killed when

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
-use tidegate_core::{Cost, Criticality, Priority, Quota, Rate};
+use tidegate_core::{Cost, Criticality, Priority, Quota, Rate, Replace};
 
 use super::cost::{CostErrors, CostRule, OnCostError};
 use super::cost_error::CostError;
@@ -25,7 +25,7 @@ use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use super::signal_rate::{Levels, busy_from, busy_levels};
 use tidegate_limits::priority::{KeepFor, graded, most_at_once};
-use tidegate_limits::store::{ChargeRules, kept_back};
+use tidegate_limits::store::{ChargeRules, Durable, OnStoreError, kept_back};
 
 /// The number of levels of priority.
 pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;
@@ -128,8 +128,21 @@ impl LimitRules {
 
     /// Returns the rules by which a charge is ended: what a ticket holds of them, and otherwise the usual ones.
     pub(crate) const fn for_ending(self) -> Self {
-        let ChargeRules { owner, durable, .. } = self.charge;
-        Self { charge: ChargeRules { durable, ..ChargeRules::new(owner) }, ..self }
+        // Names every rule, as below: a new one does not compile until it is said what an ending does with it.
+        let ChargeRules { owner, replace: _, on_error: _, durable } = self.charge;
+        let Self { charge: _, share, on_failure } = self;
+        Self::of_ending(owner, durable, share, on_failure)
+    }
+
+    /// Makes the rules by which a charge is ended, from what a ticket holds of them.
+    pub(crate) const fn of_ending(
+        owner: u32,
+        durable: Durable,
+        share: Option<Share>,
+        on_failure: bool,
+    ) -> Self {
+        let charge = ChargeRules { owner, replace: Replace::AsIs, on_error: OnStoreError::Local, durable };
+        Self { charge, share, on_failure }
     }
 }
 

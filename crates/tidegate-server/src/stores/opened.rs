@@ -85,9 +85,7 @@ pub enum OpenStoreError {
     #[error("store.kind: disk: {0}; write store.path")]
     NoFolder(String),
     /// The client of the engine is not built in.
-    #[error(
-        "store.kind: {kind}: this program was built without its client; build it with `cargo install --path crates/tidegate-cli --features {kind}`"
-    )]
+    #[error("store.kind: {kind}: this build has no client of it; build it with the feature `{kind}`")]
     NotBuilt {
         /// The kind, which is also the name of the feature.
         kind: &'static str,

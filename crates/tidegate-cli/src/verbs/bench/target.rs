@@ -5,6 +5,7 @@ use std::fmt;
 use hyper::Uri;
 
 use crate::exit::Mistake;
+use crate::features::Feature;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
@@ -52,7 +53,7 @@ impl Target {
             "redis" => return refuse(&format!("has the wrong scheme; write resp://{rest}")),
             "grpc" | "grpcs" if cfg!(feature = "grpc") => Protocol::Grpc,
             "grpc" | "grpcs" => {
-                return refuse(&format!("uses gRPC, which this build does not support; {works}"));
+                return refuse(&format!("uses gRPC; {}", Feature::Grpc.lacking()));
             }
             _ => return refuse(&format!("uses a protocol that this command does not support; {works}")),
         };
@@ -127,7 +128,7 @@ mod tests {
         for (text, says) in [
             ("127.0.0.1:8080", "does not name a protocol; write http://127.0.0.1:8080"),
             ("rediss://gate", "has no port"),
-            ("grpc://gate", if cfg!(feature = "grpc") { "has no port" } else { "uses gRPC, which" }),
+            ("grpc://gate", if cfg!(feature = "grpc") { "has no port" } else { "uses gRPC; this program" }),
             ("redis://gate:6380", "has the wrong scheme; write resp://gate:6380"),
             ("ftp://gate", "uses a protocol that this command does not support; write http://"),
             ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),

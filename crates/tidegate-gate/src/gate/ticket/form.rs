@@ -60,14 +60,17 @@ impl OpenTicket {
             made.receipt.write(&mut out);
             out.tick(made.full_at);
             u32_to(&mut out, made.limit);
-            u32_to(&mut out, made.rules.charge.owner);
-            let failure = if made.rules.on_failure { ON_FAILURE } else { 0 };
+            // Names every rule: `LimitRules::of_ending` makes the others.
+            let LimitRules { charge, share, on_failure } = made.rules;
+            let ChargeRules { owner, replace: _, on_error: _, durable } = charge;
+            u32_to(&mut out, owner);
+            let failure = if on_failure { ON_FAILURE } else { 0 };
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
             let inline_quota = if made.inline_quota { INLINE_QUOTA } else { 0 };
-            let strict = if made.rules.charge.durable == Durable::Strict { STRICT } else { 0 };
+            let strict = if durable == Durable::Strict { STRICT } else { 0 };
             let shadow_place = if made.shadow_place { SHADOW_PLACE } else { 0 };
             out.u8(failure | fallback | inline_quota | strict | shadow_place);
-            out.u8(made.rules.share.map_or(0, |share| share as u8 + 1));
+            out.u8(share.map_or(0, |share| share as u8 + 1));
         }
         // Written only if there is one, so that all other tickets can be read by earlier versions.
         let extended = self.issued != self.made;
@@ -116,14 +119,13 @@ impl OpenTicket {
                 word => Some(*Share::ALL.get(word - 1).ok_or(DecodeError::Value { field: "share" })?),
             };
             let durable = if flags & STRICT != 0 { Durable::Strict } else { Durable::Interval };
-            let charge = ChargeRules { durable, ..ChargeRules::new(owner) };
             lines.push(MadeCharge {
                 key,
                 quota,
                 receipt,
                 full_at,
                 limit,
-                rules: LimitRules { charge, share, on_failure: flags & ON_FAILURE != 0 },
+                rules: LimitRules::of_ending(owner, durable, share, flags & ON_FAILURE != 0),
                 by_fallback: flags & BY_FALLBACK != 0,
                 inline_quota: flags & INLINE_QUOTA != 0,
                 shadow_place: flags & SHADOW_PLACE != 0,

@@ -254,8 +254,10 @@ pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
 /// The rules by which an operator reads or changes a key of a limit: the usual ones, except that a state is taken
 /// over as the limit says.
 fn rules_of(policy: &Policy, limit: usize) -> ChargeRules {
-    let usual = ChargeRules::new(0);
-    policy.limit(limit).map_or(usual, |limit| ChargeRules { replace: limit.replace, ..usual })
+    // Names every rule: a new one does not compile until it is said where an operator's comes from.
+    let ChargeRules { owner, replace: usual, on_error, durable } = ChargeRules::new(0);
+    let replace = policy.limit(limit).map_or(usual, |limit| limit.replace);
+    ChargeRules { owner, replace, on_error, durable }
 }
 
 pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &Arc<Quota>)> {
