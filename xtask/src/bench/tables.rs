@@ -259,19 +259,39 @@ fn stalls(found: &Found, workload: &str, opening: &str, memory: &[&str]) -> Resu
 }
 
 fn gate(found: &Found) -> Result<String> {
+    let of = |figure: &str| found.median("gate", "tidegate", figure);
+    let micros = |figure: &str| of(figure).map_or_else(String::new, |nanos| format!("{:.2}", nanos / 1e3));
     let mut page = String::from(
-        "## One check over many policies\n\nIncluding the construction of a descriptor of four attributes; limits by client, of 10,000 clients (zipf).\n\n| policies | matching policies | µs |\n|---|---|---|\n",
+        "## One check over many policies\n\nIncluding the construction of a descriptor of four attributes; limits by client, of 10,000 clients (zipf). Refused: by the limit of the last\npolicy that matches.\n\n| policies | matching policies | permitted, µs | refused, µs |\n|---|---|---|---|\n",
     );
-    let rows = [(10, 1), (100, 1), (1000, 1), (10_000, 1), (1000, 4), (1000, 16)];
-    for (policies, matching) in rows {
-        let figure =
-            if matching == 1 { format!("policies {policies}") } else { format!("matching {matching}") };
-        if let Some(nanos) = found.median("gate", "tidegate", &figure) {
-            writeln!(page, "| {policies} | {matching} | {:.2} |", nanos / 1e3)?;
+    for policies in [10, 100, 1000, 10_000] {
+        let cell = micros(&format!("policies {policies}"));
+        let refused = if policies == 1000 { micros("matching 1 refused") } else { String::new() };
+        writeln!(page, "| {policies} | 1 | {cell} | {refused} |")?;
+    }
+    for matching in [4, 16] {
+        let cells = ["", " refused"].map(|end| micros(&format!("matching {matching}{end}")));
+        writeln!(page, "| 1000 | {matching} | {} |", cells.join(" | "))?;
+    }
+    page += "\n## What a policy costs that does not match\n\nA thousand policies beside one that matches; the added time, divided by their number.\n\n| policy | ns |\n|---|---:|\n";
+    for (figure, title) in OTHERS {
+        if let Some(nanos) = of(figure) {
+            writeln!(page, "| {title} | {nanos:.2} |")?;
         }
     }
     Ok(page + "\n")
 }
+
+/// The figures about single policies, with their titles.
+const OTHERS: [(&str, &str); 7] = [
+    ("other path", "another path"),
+    ("other glob", "a glob, `/api/other/**`"),
+    ("other wide glob", "a glob whose beginning fits, `/api/*/other`"),
+    ("other when", "a `when` condition that does not hold, and no other `match`"),
+    ("other CEL", "a cost in CEL, another path"),
+    ("added by when", "*matches*: added by a `when` condition that holds"),
+    ("added by CEL", "*matches*: added by a cost in CEL"),
+];
 
 fn growth(found: &Found) -> Result<String> {
     let of = |figure: &str| found.median("growth", "tidegate", figure);
