@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use contenders::{KEYED, ONE, PERMITS, READS};
+use contenders::{AskBoth, KEYED, ONE, PERMITS, READS, REFUSED};
 use measure::Want;
 use pair::Figures;
 use workloads::permits::Permits;
@@ -57,10 +57,12 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
         "one" => {
             let contender = contenders::find(ONE, contender)?;
             for want in [Want::Permitted, Want::Denied] {
-                (contender.run)(&mut One { want, figures: &mut figures }).context(format!("{want:?}"))?;
+                (contender.run)(&mut One { want, apart: false, figures: &mut figures })
+                    .context(format!("{want:?}"))?;
             }
         }
         "keyed" => keyed(contender, Question::Keys(KEYS), &mut figures)?,
+        "refused" => refused(contenders::find(REFUSED, contender)?.run, &mut figures)?,
         "protection" => {
             (contenders::find(PERMITS, contender)?.run)(&mut Permits { figures: &mut figures })?;
         }
@@ -78,4 +80,18 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
 fn keyed(contender: &str, question: Question, figures: &mut Figures) -> Result<()> {
     let contender = contenders::find(KEYED, contender)?;
     (contender.run)(&mut Keyed::new(question, figures)?)
+}
+
+/// Measures permits and refusals in one process, of a million keys and of one limiter.
+fn refused(contender: AskBoth, figures: &mut Figures) -> Result<()> {
+    let mut run = Keyed::new(Question::Keys(KEYS), figures)?;
+    (contender.keyed)(&mut run).context("keys, permitted")?;
+    run.ask(Question::Spent(KEYS))?;
+    (contender.keyed)(&mut run).context("keys, denied")?;
+    drop(run);
+    for want in [Want::Permitted, Want::Denied] {
+        let mut run = One { want, apart: true, figures: &mut *figures };
+        (contender.one)(&mut run).context(format!("one, {want:?}"))?;
+    }
+    Ok(())
 }

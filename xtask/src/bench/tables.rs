@@ -53,6 +53,7 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
     }
     match workload {
         "keyed" => page += &memory(found)?,
+        "refused" => page += &refused(found)?,
         "flood" => page += &stalls(found, workload, FLOOD, &["quarter MiB", "peak MiB", "after MiB"])?,
         "expire" => page += &stalls(found, workload, EXPIRY, &["first MiB", "second MiB"])?,
         "disk" => page += &bars::disk_table(found)?,
@@ -67,6 +68,7 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
 pub(crate) fn short(found: &Found) -> Result<String> {
     let mut page = beside(found, "One limiter", "one", ONE)?;
     page += &beside(found, "A million keys", "keyed", KEYED)?;
+    page += &refused(found)?;
     page += &tails(found)?;
     page += &gate(found)?;
     Ok(page)
@@ -109,6 +111,45 @@ fn beside(found: &Found, title: &str, workload: &str, columns: Columns) -> Resul
             write!(page, " {} |", cell.map(median).collect::<Vec<_>>().join(", "))?;
         }
         page += "\n";
+    }
+    Ok(page + "\n")
+}
+
+/// Columns of permits and refusals.
+const REFUSED: Columns = &[
+    ("zipf, uniform, ns", &["zipf", "uniform"]),
+    ("in batches of 16", &["zipf.batch", "uniform.batch"]),
+    ("two threads, M/s", &["zipf.pair", "uniform.pair"]),
+    ("in batches, two threads", &["zipf.batch.pair", "uniform.batch.pair"]),
+];
+
+/// Columns of permits and refusals of one limiter: what is permitted, and what is denied.
+const REFUSED_ONE: [(&str, [&str; 2]); 2] =
+    [("one limiter, ns", ["permitted", "denied"]), ("two threads, M/s", ["permitted.pair", "denied.pair"])];
+
+/// Writes what a refusal costs beside a permit, in a row each. All checks of a row are answered alike.
+fn refused(found: &Found) -> Result<String> {
+    let titles = REFUSED.iter().map(|(title, _)| *title).chain(REFUSED_ONE.iter().map(|(title, _)| *title));
+    let titles: Vec<&str> = titles.collect();
+    let mut page = format!(
+        "## Refusals beside permits\n\nA million keys, and one limiter on a memory page of its own; permits, then refusals, in one process. A floor without a clock cannot know\nthat its refusals are right.\n\n| | {} |\n|---|{}\n",
+        titles.join(" | "),
+        "---:|".repeat(titles.len())
+    );
+    for contender in found.of("refused") {
+        let cell = |figure: &str| found.figure("refused", &contender.name, figure).map(median);
+        for (at, (answer, prefix)) in [("permitted", ""), ("refused", "denied ")].into_iter().enumerate() {
+            write!(page, "| {}, {answer} |", contender.title)?;
+            for (_, figures) in REFUSED {
+                let cells: Vec<String> =
+                    figures.iter().filter_map(|figure| cell(&format!("{prefix}{figure}"))).collect();
+                write!(page, " {} |", cells.join(", "))?;
+            }
+            for (_, figures) in REFUSED_ONE {
+                write!(page, " {} |", cell(figures[at]).unwrap_or_default())?;
+            }
+            page += "\n";
+        }
     }
     Ok(page + "\n")
 }
