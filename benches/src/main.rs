@@ -19,7 +19,7 @@ use contenders::{AskBoth, KEYED, ONE, PERMITS, READS, REFUSED};
 use measure::Want;
 use pair::Figures;
 use workloads::permits::Permits;
-use workloads::{Keyed, One, Question, disk, gate, growth};
+use workloads::{Keyed, One, Question, disk, gate, growth, store};
 
 const USAGE: &str = "usage: contender list | WORKLOAD CONTENDER [--huge]";
 
@@ -69,6 +69,7 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
         "flood" => keyed(contender, Question::Flood, &mut figures)?,
         "expire" => keyed(contender, Question::Expiry, &mut figures)?,
         "disk" => disk::run(contender, &mut figures)?,
+        "store" => store::run(contender, &mut figures)?,
         "gate" => gate::run(&mut figures)?,
         "growth" => growth::run(huge, &mut figures)?,
         _ => bail!("there is no workload `{workload}`"),

@@ -5,6 +5,7 @@ pub(crate) mod gate;
 pub(crate) mod growth;
 mod keyed;
 pub(crate) mod permits;
+pub(crate) mod store;
 
 use std::time::Duration;
 

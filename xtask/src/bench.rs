@@ -22,7 +22,7 @@ use publish::Measured;
 
 /// The workloads of the contenders, each with the largest useful number of rounds: a flood takes seconds, and its
 /// figures differ little between rounds.
-const WORKLOADS: [(&str, usize); 10] = [
+const WORKLOADS: [(&str, usize); 11] = [
     ("clock", usize::MAX),
     ("one", usize::MAX),
     ("keyed", usize::MAX),
@@ -31,6 +31,7 @@ const WORKLOADS: [(&str, usize); 10] = [
     ("flood", 3),
     ("expire", 3),
     ("disk", 3),
+    ("store", usize::MAX),
     ("gate", usize::MAX),
     ("growth", 3),
 ];

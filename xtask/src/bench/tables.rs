@@ -57,6 +57,7 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
         "flood" => page += &stalls(found, workload, FLOOD, &["quarter MiB", "peak MiB", "after MiB"])?,
         "expire" => page += &stalls(found, workload, EXPIRY, &["first MiB", "second MiB"])?,
         "disk" => page += &bars::disk_table(found)?,
+        "store" => page += &steps(found)?,
         "gate" => page += &gate(found)?,
         "growth" => page += &growth(found)?,
         _ => {}
@@ -295,6 +296,23 @@ fn stalls(found: &Found, workload: &str, opening: &str, memory: &[&str]) -> Resu
         page += &cell("stalls", 1.0);
         page += &cell("idle stalls", 1.0);
         page += "\n";
+    }
+    Ok(page + "\n")
+}
+
+fn steps(found: &Found) -> Result<String> {
+    let mut page = String::from(
+        "## A step over a store\n\nThrough the trait, with a clock that is read before a refusal; 10,000 callers, each with its own keys. Of four charges, the last refuses.\n\n| store | charges | permitted, refused, ns | two threads: permitted, refused, M/s |\n|---|---|---:|---:|\n",
+    );
+    for contender in found.of("store") {
+        let cell = |figure: String| found.figure("store", &contender.name, &figure).map(median);
+        for charges in [1, 4] {
+            let cells = |end: &str| {
+                let both = ["permitted", "denied"].map(|answer| cell(format!("{charges} {answer}{end}")));
+                both.into_iter().flatten().collect::<Vec<_>>().join(", ")
+            };
+            writeln!(page, "| {} | {charges} | {} | {} |", contender.title, cells(""), cells(".pair"))?;
+        }
     }
     Ok(page + "\n")
 }
