@@ -53,9 +53,16 @@ const fn contender<F: Copy>(name: &'static str, role: Role, title: &'static str,
 }
 
 type ReadClock = fn() -> Result<f64>;
-type AskOne = fn(&mut One<'_>) -> Result<()>;
+pub(crate) type AskOne = fn(&mut One<'_>) -> Result<()>;
 type PassThrough = fn(&mut Permits<'_>) -> Result<()>;
 pub(crate) type AskKeyed = fn(&mut Keyed<'_>) -> Result<()>;
+
+/// A contender for one limit per key, and for one limit.
+#[derive(Clone, Copy)]
+pub(crate) struct AskBoth {
+    pub(crate) keyed: AskKeyed,
+    pub(crate) one: AskOne,
+}
 
 use Role::{Floor, Less, Peer, Tidegate, Tuned};
 
@@ -105,6 +112,36 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
     contender("floor-table", Floor, "table of 16-byte slots, no clock", floor::no_clock),
     contender("floor-hash", Floor, "hashbrown of fingerprints, lookups only", floor::hash),
     contender("floor-requests", Floor, "iterating over the requests", floor::requests),
+];
+
+/// Refusals beside permits, of keys and of one limiter.
+pub(crate) const REFUSED: &[Contender<AskBoth>] = &[
+    contender("tidegate", Tidegate, "Tidegate", AskBoth { keyed: tidegate::keyed, one: tidegate::one }),
+    contender(
+        "tidegate-exact",
+        Tidegate,
+        "Tidegate, exact: clock read on each check",
+        AskBoth { keyed: tidegate::keyed_exact, one: tidegate::one_exact },
+    ),
+    contender("governor", Peer, "governor", AskBoth { keyed: governor::keyed, one: governor::one }),
+    contender(
+        "governor-tuned",
+        Tuned,
+        "governor, ahash, upkeep clock of 1 ms",
+        AskBoth { keyed: governor::keyed_tuned, one: governor::one_upkeep },
+    ),
+    contender(
+        "floor-clock",
+        Floor,
+        "table of 16-byte slots, or one word; clock read on each check",
+        AskBoth { keyed: floor::clock, one: floor::one_clock },
+    ),
+    contender(
+        "floor",
+        Floor,
+        "the same without a clock, so a refusal is not proven",
+        AskBoth { keyed: floor::no_clock, one: floor::one },
+    ),
 ];
 
 /// Places taken and returned.
@@ -176,6 +213,7 @@ pub(crate) fn list() -> Vec<Value> {
     lines.extend(READS.iter().map(|contender| line("clock", contender)));
     lines.extend(ONE.iter().map(|contender| line("one", contender)));
     lines.extend(KEYED.iter().map(|contender| line("keyed", contender)));
+    lines.extend(REFUSED.iter().map(|contender| line("refused", contender)));
     lines.extend(PERMITS.iter().map(|contender| line("protection", contender)));
     for workload in ["flood", "expire"] {
         let flooded = KEYED.iter().filter(|contender| FLOODED.contains(&contender.name));
@@ -183,6 +221,9 @@ pub(crate) fn list() -> Vec<Value> {
     }
     lines.push(line("disk", &contender("memory", Tidegate, "Tidegate, in memory", ())));
     lines.push(line("disk", &contender("disk", Tidegate, "Tidegate, on disk", ())));
+    lines.push(line("store", &contender("memory", Tidegate, "in memory", ())));
+    lines.push(line("store", &contender("tracked", Tidegate, "in memory, changes marked for the disk", ())));
+    lines.push(line("store", &contender("leased", Tidegate, "leased from a map under a lock", ())));
     for workload in ["gate", "growth"] {
         lines.push(line(workload, &contender("tidegate", Tidegate, "Tidegate", ())));
     }

@@ -15,11 +15,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use contenders::{KEYED, ONE, PERMITS, READS};
+use contenders::{AskBoth, KEYED, ONE, PERMITS, READS, REFUSED};
 use measure::Want;
 use pair::Figures;
 use workloads::permits::Permits;
-use workloads::{Keyed, One, Question, disk, gate, growth};
+use workloads::{Keyed, One, Question, disk, gate, growth, store};
 
 const USAGE: &str = "usage: contender list | WORKLOAD CONTENDER [--huge]";
 
@@ -57,16 +57,19 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
         "one" => {
             let contender = contenders::find(ONE, contender)?;
             for want in [Want::Permitted, Want::Denied] {
-                (contender.run)(&mut One { want, figures: &mut figures }).context(format!("{want:?}"))?;
+                (contender.run)(&mut One { want, apart: false, figures: &mut figures })
+                    .context(format!("{want:?}"))?;
             }
         }
         "keyed" => keyed(contender, Question::Keys(KEYS), &mut figures)?,
+        "refused" => refused(contenders::find(REFUSED, contender)?.run, &mut figures)?,
         "protection" => {
             (contenders::find(PERMITS, contender)?.run)(&mut Permits { figures: &mut figures })?;
         }
         "flood" => keyed(contender, Question::Flood, &mut figures)?,
         "expire" => keyed(contender, Question::Expiry, &mut figures)?,
         "disk" => disk::run(contender, &mut figures)?,
+        "store" => store::run(contender, &mut figures)?,
         "gate" => gate::run(&mut figures)?,
         "growth" => growth::run(huge, &mut figures)?,
         _ => bail!("there is no workload `{workload}`"),
@@ -78,4 +81,18 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
 fn keyed(contender: &str, question: Question, figures: &mut Figures) -> Result<()> {
     let contender = contenders::find(KEYED, contender)?;
     (contender.run)(&mut Keyed::new(question, figures)?)
+}
+
+/// Measures permits and refusals in one process, of a million keys and of one limiter.
+fn refused(contender: AskBoth, figures: &mut Figures) -> Result<()> {
+    let mut run = Keyed::new(Question::Keys(KEYS), figures)?;
+    (contender.keyed)(&mut run).context("keys, permitted")?;
+    run.ask(Question::Spent(KEYS))?;
+    (contender.keyed)(&mut run).context("keys, denied")?;
+    drop(run);
+    for want in [Want::Permitted, Want::Denied] {
+        let mut run = One { want, apart: true, figures: &mut *figures };
+        (contender.one)(&mut run).context(format!("one, {want:?}"))?;
+    }
+    Ok(())
 }

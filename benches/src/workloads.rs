@@ -5,6 +5,7 @@ pub(crate) mod gate;
 pub(crate) mod growth;
 mod keyed;
 pub(crate) mod permits;
+pub(crate) mod store;
 
 use std::time::Duration;
 
@@ -23,8 +24,22 @@ const PLENTY: u32 = 1_000_000_000;
 /// One run over one limiter: all its checks are permitted, or all are denied.
 pub(crate) struct One<'a> {
     pub(crate) want: Want,
+    /// Whether the limiter is to be the only one of its memory page that is asked.
+    pub(crate) apart: bool,
     pub(crate) figures: &'a mut Figures,
 }
+
+/// One limiter, or one amid others that nobody asks, so that nothing near it is written.
+pub(crate) struct Placed<T>(Vec<T>);
+
+impl<T> Placed<T> {
+    pub(crate) fn get(&self) -> &T {
+        &self.0[self.0.len() / 2]
+    }
+}
+
+/// The limiters made where one is to be apart: even of 24 bytes each, there is more than a page on either side.
+const NEIGHBOURS: usize = 512;
 
 impl One<'_> {
     /// The limit to build: a number of units, and the time in which as many come back. The burst equals the number.
@@ -34,6 +49,12 @@ impl One<'_> {
             // Not a burst of one: that is a special case, and one peer never denies it.
             Want::Denied => (10, Duration::from_secs(86_400)),
         }
+    }
+
+    /// Makes the limiter, and others around it if it is to be apart.
+    pub(crate) fn place<T>(&self, make: impl Fn() -> Result<T>) -> Result<Placed<T>> {
+        let count = if self.apart { NEIGHBOURS } else { 1 };
+        Ok(Placed((0..count).map(|_| make()).collect::<Result<_>>()?))
     }
 
     /// Measures a limiter that threads can share.

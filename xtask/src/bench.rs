@@ -22,14 +22,16 @@ use publish::Measured;
 
 /// The workloads of the contenders, each with the largest useful number of rounds: a flood takes seconds, and its
 /// figures differ little between rounds.
-const WORKLOADS: [(&str, usize); 9] = [
+const WORKLOADS: [(&str, usize); 11] = [
     ("clock", usize::MAX),
     ("one", usize::MAX),
     ("keyed", usize::MAX),
+    ("refused", usize::MAX),
     ("protection", usize::MAX),
     ("flood", 3),
     ("expire", 3),
     ("disk", 3),
+    ("store", usize::MAX),
     ("gate", usize::MAX),
     ("growth", 3),
 ];

@@ -23,7 +23,7 @@ usage: cargo xtask COMMAND
           --record: write that file again
   deny    check licences, sources, bans and, if the database can be fetched, known vulnerabilities of the dependencies
   bench   compare Tidegate with its peers, and write the figures to lab/results/bench.tsv, docs/figures.md and the README;
-          with parts (clock one keyed protection flood expire disk gate growth replay start): measure only these, and only print the figures;
+          with parts (clock one keyed refused protection flood expire disk store gate growth replay start): measure only these, and only print the figures;
           redis: decisions on a Redis server, compared with its own counters; on its own, only printed;
           doors: the cost of the server's protocols, compared with other servers; on its own, or with words that the names of rows must have;
           --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: the number of rounds

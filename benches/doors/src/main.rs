@@ -1,6 +1,7 @@
 //! Measures the cost of the server's protocols ("doors"): processor time per call and calls per second, with the server
-//! on one core and its callers on another, compared with servers that decide nothing and with Redis and nginx.
-//! Contenders take turns; each cell is the round with the median processor time.
+//! on one core and its callers on another, compared with servers that decide nothing and with Redis and nginx. Rows with
+//! `refused` in their names compare refusals with permits at the same door. Contenders take turns; each cell is the
+//! round with the median processor time.
 //!
 //! Arguments: the program to measure, then the rows to run (all if none is named).
 
@@ -16,10 +17,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use load::Found;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use rows::{Contender, Row};
+use rows::{Contender, Rounds, Row};
 use servers::{Kind, Server};
 
 /// The core of the callers.
@@ -60,7 +60,7 @@ fn main() -> Result<()> {
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut found: Vec<Vec<Vec<Found>>> =
+    let mut found: Vec<Rounds> =
         rows.iter().map(|row| row.contenders.iter().map(|_| Vec::new()).collect()).collect();
     for round in 0..rounds {
         for (row, found) in rows.iter().zip(&mut found) {
@@ -71,14 +71,28 @@ fn main() -> Result<()> {
                 turns.reverse();
             }
             for (contender, found) in turns {
-                let server = servers.iter().find(|(kind, _)| *kind == contender.kind);
-                let (_, server) = server.context("every contender's server was started")?;
-                let Contender { port, wire, name, .. } = contender;
-                let one = load::run(port(server), server.process(), row.shape, wire, SPANS);
+                let server = server_of(&servers, contender.kind)?;
+                let Contender { door, traffic, wire, name, .. } = contender;
+                let (port, process) = (door.port(server), server.process());
+                let one = load::run(port, process, row.shape, *traffic, wire, SPANS);
                 found.push(runtime.block_on(one).with_context(|| format!("{}: {name}", row.name))?);
             }
         }
     }
+    let mut told = Vec::new();
+    for (row, found) in rows.iter().zip(&found) {
+        // The last contender of such a row is a refused one.
+        if let Some(last) = row.contenders.last() {
+            let server = server_of(&servers, last.kind)?;
+            told.extend(rows::verify_told(row, found, server).with_context(|| row.name.clone())?);
+        }
+    }
     rows::print(&rows, found);
+    told.iter().for_each(|told| println!("\n{told}"));
     Ok(())
+}
+
+fn server_of(servers: &[(Kind, Server)], kind: Kind) -> Result<&Server> {
+    let server = servers.iter().find(|(started, _)| *started == kind);
+    server.map(|(_, server)| server).context("every contender's server was started")
 }

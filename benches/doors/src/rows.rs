@@ -1,7 +1,9 @@
 //! The rows to measure, and the table of results.
 
-use crate::load::{Found, Shape};
-use crate::servers::{Kind, Policies, Server, redis_cell};
+use anyhow::{Result, ensure};
+
+use crate::load::{Found, Shape, Traffic};
+use crate::servers::{Kind, Policies, Server, Told, redis_cell};
 use crate::wire::{Answers, Grpc, Http, Resp, What, Wire};
 
 /// A row of the table: the same load for each contender, Tidegate first.
@@ -11,26 +13,77 @@ pub(crate) struct Row {
     pub(crate) contenders: Vec<Contender>,
 }
 
+impl Row {
+    /// Whether it compares refusals with permits, at one door.
+    fn refuses(&self) -> bool {
+        self.contenders.iter().any(Contender::is_refused)
+    }
+}
+
 pub(crate) struct Contender {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    pub(crate) port: fn(&Server) -> u16,
+    pub(crate) door: Door,
+    pub(crate) traffic: Traffic,
     pub(crate) wire: Box<dyn Fn() -> Box<dyn Wire>>,
+}
+
+/// A protocol of the servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    Http,
+    Grpc,
+    Resp,
+}
+
+impl Door {
+    pub(crate) fn port(self, server: &Server) -> u16 {
+        match self {
+            Self::Http => server.http,
+            Self::Grpc => server.grpc,
+            Self::Resp => server.resp,
+        }
+    }
+
+    /// The label of Tidegate's metrics.
+    fn transport(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+            Self::Resp => "resp",
+        }
+    }
+}
+
+impl Contender {
+    fn is_refused(&self) -> bool {
+        self.traffic != Traffic::Permitted
+    }
 }
 
 fn grpc(name: &'static str, kind: Kind, descriptors: usize, envoy: bool) -> Contender {
     let wire = Box::new(move || Box::new(Grpc::new(descriptors, envoy)) as Box<dyn Wire>);
-    Contender { name, kind, port: |server| server.grpc, wire }
+    Contender { name, kind, door: Door::Grpc, traffic: Traffic::Permitted, wire }
 }
 
 fn http(name: &'static str, kind: Kind, what: What) -> Contender {
     let wire = Box::new(move || Box::new(Http::new(what)) as Box<dyn Wire>);
-    Contender { name, kind, port: |server| server.http, wire }
+    Contender { name, kind, door: Door::Http, traffic: Traffic::Permitted, wire }
 }
 
 fn resp(name: &'static str, kind: Kind, wire: fn(Answers) -> Resp) -> Contender {
     let wire = Box::new(move || Box::new(wire(Answers::default())) as Box<dyn Wire>);
-    Contender { name, kind, port: |server| server.resp, wire }
+    Contender { name, kind, door: Door::Resp, traffic: Traffic::Permitted, wire }
+}
+
+/// Puts beside a permitted contender the same door under attack: a server whose keys have one unit a day.
+fn attacked(permitted: Contender, refused: impl Fn(&'static str) -> Contender) -> Vec<Contender> {
+    let of = |name, traffic| Contender { traffic, ..refused(name) };
+    vec![
+        permitted,
+        of("99 of 100 refused, many keys", Traffic::ManyRefused),
+        of("all refused, one key", Traffic::OneRefused),
+    ]
 }
 
 /// Returns all rows. In names, `16 x 4` means 16 connections with 4 calls in flight on each.
@@ -78,25 +131,113 @@ pub(crate) fn all() -> Vec<Row> {
         ];
         row("`/v1/forward-auth`", connections, 1, three);
     }
+
+    let (user, address) = (Kind::Tidegate(Policies::OneUnit), Kind::Tidegate(Policies::OneUnitByAddress));
+    let call = attacked(grpc("permitted", ours, 1, false), move |name| grpc(name, user, 1, false));
+    row("Envoy's call, refused", 16, 4, call);
+    let throttle =
+        attacked(resp("permitted", ours, Resp::Throttle), move |name| resp(name, user, Resp::ThrottleOne));
+    row("`CL.THROTTLE`, refused", 16, 16, throttle);
+    let check = attacked(http("permitted", ours, What::Check), move |name| http(name, user, What::Check));
+    row("`/v1/check`, refused", 64, 1, check);
+    let by_address = Kind::Tidegate(Policies::Address);
+    let sub_request = attacked(http("permitted", by_address, What::ForwardAuth), move |name| {
+        http(name, address, What::ForwardAuth)
+    });
+    row("`/v1/forward-auth`, refused", 64, 1, sub_request);
     rows
 }
 
-/// Prints a line per contender of each row: its median, and how many times as cheap Tidegate is.
-pub(crate) fn print(rows: &[Row], found: Vec<Vec<Vec<Found>>>) {
+/// The results of a row: of each contender, a measurement of each round.
+pub(crate) type Rounds = Vec<Vec<Found>>;
+
+/// Checks that the refusals of a row were counted by the metrics, and those of policies also by the denial log and the
+/// top keys: without these they would cost less. Returns what the server has told.
+///
+/// # Errors
+/// Fails if any of them has missed refusals.
+pub(crate) fn verify_told(row: &Row, found: &[Vec<Found>], server: &Server) -> Result<Option<String>> {
+    let Some(contender) = row.contenders.iter().find(|contender| contender.is_refused()) else {
+        return Ok(None);
+    };
+    let Told { counted, logged, of_keys } = server.told(contender.door.transport())?;
+    let of_policies = contender.door != Door::Resp;
+    let refused: u64 = found.iter().flatten().map(|found| found.refused).sum();
+    ensure!(counted >= refused, "the metrics count {counted} of {refused} refusals");
+    if !of_policies {
+        return Ok(Some(format!("{}: {counted} refusals in the metrics", row.name)));
+    }
+    ensure!(logged > 0, "the log has no denial");
+    ensure!(of_keys >= refused, "the top keys count {of_keys} of {refused} refusals");
+    Ok(Some(format!(
+        "{}: {counted} refusals in the metrics, {of_keys} in the top keys, {logged} lines in the log",
+        row.name
+    )))
+}
+
+/// The most that a refused request may cost, in permitted ones.
+const MOST: f64 = 1.1;
+
+/// Prints a line per contender of each row: first the rows beside other servers, then those of refusals.
+pub(crate) fn print(rows: &[Row], found: Vec<Rounds>) {
+    let (refused, beside): (Vec<_>, Vec<_>) = rows.iter().zip(found).partition(|(row, _)| row.refuses());
+    if !beside.is_empty() {
+        print_beside(beside);
+    }
+    if !refused.is_empty() {
+        print_refused(refused);
+    }
+}
+
+/// Prints the median of each contender, and how many times as cheap Tidegate is.
+fn print_beside(rows: Vec<(&Row, Rounds)>) {
     println!(
         "| door, connections x open calls | server | calls a second | server's us a call | p50, p99 us | ours is x as cheap, p99 x theirs |"
     );
     println!("|---|---|---|---|---|---|");
-    for (row, found) in rows.iter().zip(found) {
+    for (row, found) in rows {
         let medians: Vec<Found> = found.into_iter().filter_map(median).collect();
         for (contender, median) in row.contenders.iter().zip(&medians) {
-            let Found { rate, cpu, p50, p99 } = median;
+            let Found { rate, cpu, p50, p99, .. } = median;
             let beside = match contender.name {
                 "tidegate" => String::new(),
                 _ => format!("{:.2}, {:.2}", cpu / medians[0].cpu, medians[0].p99 / p99),
             };
             println!(
                 "| {} | {} | {:.0} k | {cpu:.2} | {p50:.0}, {p99:.0} | {beside} |",
+                row.name,
+                contender.name,
+                rate / 1e3
+            );
+        }
+    }
+}
+
+/// Prints the median of each contender, and of the ratios to the permitted time of the same round.
+fn print_refused(rows: Vec<(&Row, Rounds)>) {
+    println!(
+        "\nRefusals, with metrics, denial log and top keys on, as by default (`CL.THROTTLE` has metrics alone).\n"
+    );
+    println!(
+        "| door, connections x open calls | requests | refused | calls a second | server's us a call | p50, p99 us | x the permitted time [least-most] | at most {MOST} |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for (row, found) in rows {
+        let permitted: Vec<f64> = found[0].iter().map(|found| found.cpu).collect();
+        for (contender, found) in row.contenders.iter().zip(found) {
+            let mut ratios: Vec<f64> =
+                found.iter().zip(&permitted).map(|(found, permitted)| found.cpu / permitted).collect();
+            ratios.sort_by(f64::total_cmp);
+            let Some(Found { rate, cpu, p50, p99, answers, refused }) = median(found) else { continue };
+            let share = refused as f64 * 100.0 / answers as f64;
+            let (mut ratio, mut met) = (String::new(), "");
+            if contender.is_refused() {
+                let (least, middle, most) = (ratios[0], ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
+                ratio = format!("{middle:.2} [{least:.2}-{most:.2}]");
+                met = if middle <= MOST { "met" } else { "**not met**" };
+            }
+            println!(
+                "| {} | {} | {share:.1} % | {:.0} k | {cpu:.2} | {p50:.0}, {p99:.0} | {ratio} | {met} |",
                 row.name,
                 contender.name,
                 rate / 1e3

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
 /// The core of the servers; the other one is for the callers.
@@ -40,23 +41,29 @@ pub(crate) enum Policies {
     FourDescriptors,
     /// A limit by the client address that a proxy passes on.
     Address,
+    /// One unit a day by user.
+    OneUnit,
+    /// One unit a day by the client address.
+    OneUnitByAddress,
 }
 
 impl Policies {
     fn text(self) -> String {
         let by: &[(&str, &str)] = match self {
-            Self::One => &[("per-user", "user")],
+            Self::One | Self::OneUnit => &[("per-user", "user")],
             Self::FourLimits => &[("a", "user"), ("b", "user"), ("c", "user"), ("d", "user")],
             Self::FourDescriptors => &[("a", "user"), ("b", "path"), ("c", "tier"), ("d", "team")],
-            Self::Address => &[("per-address", "client.ip")],
+            Self::Address | Self::OneUnitByAddress => &[("per-address", "client.ip")],
+        };
+        let limit = match self {
+            Self::OneUnit | Self::OneUnitByAddress => "{ rate: 1/day, burst: 1 }",
+            _ => "{ rate: 1000000/s, burst: 1000000 }",
         };
         let mut text = String::from(
             "version: 1\nstore: { kind: memory }\nclient_ip: { trusted_proxies: [127.0.0.0/8] }\npolicies:\n",
         );
         for (name, attribute) in by {
-            text += &format!(
-                "  - {{ name: {name}, by: [{attribute}], absent: skip, limit: {{ rate: 1000000/s, burst: 1000000 }} }}\n"
-            );
+            text += &format!("  - {{ name: {name}, by: [{attribute}], absent: skip, limit: {limit} }}\n");
         }
         text
     }
@@ -94,6 +101,8 @@ impl Server {
                 command.arg(tidegate).arg("serve").arg("-c").arg(&file);
                 command.args(["--http", &at(http), "--grpc", &at(grpc), "--resp", &at(resp)]);
                 command.args(["--forward-auth", "nginx", "--no-watch"]);
+                // The default, which logs denials.
+                command.env_remove("TIDEGATE_LOG");
                 [http, grpc, resp].to_vec()
             }
             Kind::Tonic => {
@@ -139,6 +148,44 @@ impl Server {
         // `taskset` replaces itself by the program it starts, so this is the server's process id.
         self.child.id()
     }
+
+    /// Reads what a server of Tidegate has told about refusals so far; `transport` is a label of its metrics.
+    pub(crate) fn told(&self, transport: &str) -> Result<Told> {
+        let series = format!("tidegate_requests_total{{transport=\"{transport}\",outcome=\"denied\"}} ");
+        let metrics = self.page("/metrics")?;
+        let counted = metrics.lines().find_map(|line| line.strip_prefix(&series)?.trim().parse::<u64>().ok());
+        let keys = self.page("/v1/keys/top?by=denied&limit=1")?;
+        let of_keys = keys.split_once("\"counted\":").and_then(|(_, rest)| {
+            let end = rest.find(|after: char| !after.is_ascii_digit())?;
+            rest[..end].parse::<u64>().ok()
+        });
+        let log = fs::read_to_string(self._folder.path().join("log"))?;
+        Ok(Told {
+            counted: counted.with_context(|| format!("no series {series}"))?,
+            logged: log.lines().filter(|line| line.contains("tidegate_server::denials")).count(),
+            of_keys: of_keys.with_context(|| format!("no number of refusals: {keys}"))?,
+        })
+    }
+
+    /// Asks the server for a page.
+    fn page(&self, path: &str) -> Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        ensure!(page.starts_with("HTTP/1.1 200"), "{path}: {page}");
+        Ok(page)
+    }
+}
+
+/// What a server has told about refusals.
+pub(crate) struct Told {
+    /// Refused requests of one door, as the metrics count them.
+    pub(crate) counted: u64,
+    /// Lines of the denial log.
+    pub(crate) logged: usize,
+    /// Refusals among which the top keys are found.
+    pub(crate) of_keys: u64,
 }
 
 impl Drop for Server {

@@ -3,6 +3,12 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+/// One answer: the number of its request, and whether it refuses.
+pub(crate) struct Answer {
+    pub(crate) question: u64,
+    pub(crate) refused: bool,
+}
+
 /// One connection's side of a protocol. Requests are numbered from 0 in the order of sending.
 pub(crate) trait Wire {
     /// Appends the bytes that open the connection.
@@ -14,8 +20,8 @@ pub(crate) trait Wire {
     /// Reads the complete answers, and returns their length in bytes. Bytes to send in return are appended to `out`.
     ///
     /// # Errors
-    /// Fails on an answer that is malformed or unexpected.
-    fn read(&mut self, bytes: &[u8], out: &mut Vec<u8>, answered: &mut dyn FnMut(u64)) -> Result<usize>;
+    /// Fails on an answer that is malformed, or neither permits nor refuses.
+    fn read(&mut self, bytes: &[u8], out: &mut Vec<u8>, answered: &mut dyn FnMut(Answer)) -> Result<usize>;
 }
 
 /// Writes a key of ten digits.
@@ -46,6 +52,17 @@ pub(crate) enum What {
     Nginx,
 }
 
+impl What {
+    /// The beginning of a refusal. nginx takes 403 for one from the server it asks, and itself refuses with 503.
+    fn refusal(self) -> &'static str {
+        match self {
+            Self::Check => "HTTP/1.1 429",
+            Self::ForwardAuth => "HTTP/1.1 403",
+            Self::Nginx => "HTTP/1.1 503",
+        }
+    }
+}
+
 impl Http {
     pub(crate) fn new(what: What) -> Self {
         Self { what, answers: 0 }
@@ -69,18 +86,20 @@ impl Wire for Http {
                 out.extend_from_slice(
                     b" HTTP/1.1\r\nhost: 127.0.0.1\r\nx-original-uri: /api/x\r\nx-original-method: GET\r\nx-original-host: example.org\r\nx-forwarded-for: ",
                 );
-                let address = format!("10.1.{}.{}\r\n\r\n", key / 250 % 250, key % 250);
+                let (a, b, c) = (key / 62_500 % 250 + 1, key / 250 % 250, key % 250);
+                let address = format!("10.{a}.{b}.{c}\r\n\r\n");
                 out.extend_from_slice(address.as_bytes());
             }
         }
     }
 
-    fn read(&mut self, bytes: &[u8], _out: &mut Vec<u8>, answered: &mut dyn FnMut(u64)) -> Result<usize> {
+    fn read(&mut self, bytes: &[u8], _out: &mut Vec<u8>, answered: &mut dyn FnMut(Answer)) -> Result<usize> {
         let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(0) };
         let text = std::str::from_utf8(&bytes[..head]).context("a head that is no text")?;
         let mut lines = text.split("\r\n");
         let status = lines.next().unwrap_or_default();
-        if !status.starts_with("HTTP/1.1 2") {
+        let refused = status.starts_with(self.what.refusal());
+        if !refused && !status.starts_with("HTTP/1.1 2") {
             bail!("unexpected answer: {text}{}", String::from_utf8_lossy(&bytes[head..]));
         }
         let mut length = 0;
@@ -95,7 +114,7 @@ impl Wire for Http {
         if bytes.len() < whole {
             return Ok(0);
         }
-        answered(self.answers);
+        answered(Answer { question: self.answers, refused });
         self.answers += 1;
         Ok(whole)
     }
@@ -106,6 +125,8 @@ impl Wire for Http {
 pub(crate) enum Resp {
     /// `CL.THROTTLE` for a limit that allows everything.
     Throttle(Answers),
+    /// `CL.THROTTLE` for a limit of one unit a day.
+    ThrottleOne(Answers),
     /// `INCR`.
     Increment(Answers),
 }
@@ -114,13 +135,19 @@ pub(crate) enum Resp {
 #[derive(Default)]
 pub(crate) struct Answers(u64);
 
+/// `CL.THROTTLE` up to its key, and the limits after the key.
+const THROTTLE: &[u8] = b"*6\r\n$11\r\nCL.THROTTLE\r\n$10\r\n";
+const PLENTY: &[u8] = b"\r\n$7\r\n1000000\r\n$7\r\n1000000\r\n$1\r\n1\r\n$1\r\n1\r\n";
+/// The first unit is not part of `max_burst`.
+const ONE_A_DAY: &[u8] = b"\r\n$1\r\n0\r\n$1\r\n1\r\n$5\r\n86400\r\n$1\r\n1\r\n";
+
 impl Wire for Resp {
     fn ask(&mut self, key: u64, out: &mut Vec<u8>) {
         match self {
-            Self::Throttle(_) => {
-                out.extend_from_slice(b"*6\r\n$11\r\nCL.THROTTLE\r\n$10\r\n");
+            Self::Throttle(_) | Self::ThrottleOne(_) => {
+                out.extend_from_slice(THROTTLE);
                 out.extend_from_slice(&digits(key));
-                out.extend_from_slice(b"\r\n$7\r\n1000000\r\n$7\r\n1000000\r\n$1\r\n1\r\n$1\r\n1\r\n");
+                out.extend_from_slice(if matches!(self, Self::Throttle(_)) { PLENTY } else { ONE_A_DAY });
             }
             Self::Increment(_) => {
                 out.extend_from_slice(b"*2\r\n$4\r\nINCR\r\n$10\r\n");
@@ -130,18 +157,21 @@ impl Wire for Resp {
         }
     }
 
-    fn read(&mut self, bytes: &[u8], _out: &mut Vec<u8>, answered: &mut dyn FnMut(u64)) -> Result<usize> {
+    fn read(&mut self, bytes: &[u8], _out: &mut Vec<u8>, answered: &mut dyn FnMut(Answer)) -> Result<usize> {
         let (lines, Answers(seen)) = match self {
-            Self::Throttle(seen) => (6, seen),
+            Self::Throttle(seen) | Self::ThrottleOne(seen) => (6, seen),
             Self::Increment(seen) => (1, seen),
         };
-        let (mut at, mut ends, mut whole) = (0, 0, 0);
+        let (mut at, mut ends, mut whole, mut refused) = (0, 0, 0, false);
         while let Some(length) = bytes[at..].iter().position(|byte| *byte == b'\n') {
             let line = &bytes[at..at + length];
-            // An array of five numbers whose first says that it is allowed, or a number.
+            // An array of five numbers whose first says whether it is refused, or a number.
             let expected = match (lines, ends) {
                 (6, 0) => line == b"*5\r",
-                (6, 1) => line == b":0\r",
+                (6, 1) => {
+                    refused = line == b":1\r";
+                    refused || line == b":0\r"
+                }
                 _ => line.first() == Some(&b':'),
             };
             if !expected {
@@ -150,7 +180,7 @@ impl Wire for Resp {
             at += length + 1;
             ends += 1;
             if ends == lines {
-                answered(*seen);
+                answered(Answer { question: *seen, refused });
                 *seen += 1;
                 (ends, whole) = (0, at);
             }
@@ -190,6 +220,13 @@ pub(crate) struct Grpc {
     /// The flow-control window for sending, and the bytes that were read and not yet returned to the server's window.
     window: i64,
     owed: u32,
+    /// The calls whose message was read and whose end was not.
+    decided: Vec<Decided>,
+}
+
+struct Decided {
+    stream: u32,
+    refused: bool,
 }
 
 impl Grpc {
@@ -227,7 +264,7 @@ impl Grpc {
         for key in &mut keys {
             *key += 5;
         }
-        Self { headers, message, keys, stream: 1, window: 65_535, owed: 0 }
+        Self { headers, message, keys, stream: 1, window: 65_535, owed: 0, decided: Vec::new() }
     }
 
     fn head_block(&self) -> Vec<u8> {
@@ -274,7 +311,7 @@ impl Wire for Grpc {
         self.stream += 2;
     }
 
-    fn read(&mut self, bytes: &[u8], out: &mut Vec<u8>, answered: &mut dyn FnMut(u64)) -> Result<usize> {
+    fn read(&mut self, bytes: &[u8], out: &mut Vec<u8>, answered: &mut dyn FnMut(Answer)) -> Result<usize> {
         let mut at = 0;
         while bytes.len() - at >= HEAD {
             let head = &bytes[at..at + HEAD];
@@ -284,14 +321,21 @@ impl Wire for Grpc {
             let Some(payload) = bytes.get(at + HEAD..at + HEAD + length) else { break };
             match kind {
                 DATA => {
-                    // An uncompressed message whose overall code is OK.
-                    ensure!(
-                        payload.starts_with(&[0]) && payload[5..].starts_with(&[8, 1]),
-                        "not allowed: {payload:?}"
-                    );
+                    // An uncompressed message whose overall code is OK or OVER_LIMIT.
+                    let refused = match payload {
+                        [0, _, _, _, _, 8, 1, ..] => false,
+                        [0, _, _, _, _, 8, 2, ..] => true,
+                        _ => bail!("neither allowed nor refused: {payload:?}"),
+                    };
+                    self.decided.push(Decided { stream, refused });
                     self.owed += length as u32;
                 }
-                HEADERS if flags & END_STREAM != 0 => answered(u64::from(stream / 2)),
+                HEADERS if flags & END_STREAM != 0 => {
+                    let decided = self.decided.iter().position(|decided| decided.stream == stream);
+                    let decided = decided.context("a call has ended without a decision")?;
+                    let Decided { refused, .. } = self.decided.swap_remove(decided);
+                    answered(Answer { question: u64::from(stream / 2), refused });
+                }
                 RST_STREAM | GOAWAY => bail!("the server has given up: {payload:?}"),
                 SETTINGS if flags & ACK == 0 => frame(SETTINGS, ACK, 0, &[], out),
                 PING if flags & ACK == 0 => frame(PING, ACK, 0, payload, out),

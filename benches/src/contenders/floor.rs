@@ -91,16 +91,18 @@ impl Word {
 }
 
 pub(crate) fn one_clock(run: &mut One<'_>) -> Result<()> {
-    let (word, clock) = (Word::new(run), Clock::new());
+    let (words, clock) = (run.place(|| Ok(Word::new(run)))?, Clock::new());
+    let word = words.get();
     run.shared(|| word.take(clock.raw(), 1))
 }
 
 /// Uses a tick that stands still. If all checks are to pass, a unit has no weight, so that the burst lasts.
 pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
-    let mut word = Word::new(run);
-    if run.want == Want::Permitted {
-        word.unit = 0;
-    }
+    let words = run.place(|| {
+        let word = Word::new(run);
+        Ok(if run.want == Want::Permitted { Word { unit: 0, ..word } } else { word })
+    })?;
+    let word = words.get();
     run.shared(|| word.take(black_box(1), 1))
 }
 
@@ -233,13 +235,15 @@ impl Table {
 
     /// Reads all slots before it changes the first, so that their cache misses overlap: an exchange would delay the
     /// loads after it.
-    fn take_each(&self, keys: &[&Key; BATCH], now: u64) -> bool {
+    ///
+    /// Returns how many are permitted.
+    fn take_each(&self, keys: &[&Key; BATCH], now: u64) -> usize {
         let fingerprints = keys.map(|key| self.fingerprint(key));
         for fingerprint in fingerprints {
             black_box(
                 self.slots[fingerprint as usize & (self.slots.len() - 1)].full_at.load(Ordering::Relaxed),
             );
         }
-        fingerprints.iter().filter(|&&fingerprint| !self.take(fingerprint, now)).count() == 0
+        fingerprints.iter().filter(|&&fingerprint| self.take(fingerprint, now)).count()
     }
 }

@@ -45,12 +45,15 @@ pub(crate) mod governor {
     use crate::workloads::{Keyed, One};
 
     pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
-        let limiter = RateLimiter::direct(quota(run)?);
+        let limiters = run.place(|| Ok(RateLimiter::direct(quota(run)?)))?;
+        let limiter = limiters.get();
         run.shared(|| limiter.check().is_ok())
     }
 
     pub(crate) fn one_upkeep(run: &mut One<'_>) -> Result<()> {
-        let limiter = RateLimiter::direct_with_clock(quota(run)?, upkeep()?);
+        let clock = upkeep()?;
+        let limiters = run.place(|| Ok(RateLimiter::direct_with_clock(quota(run)?, clock.clone())))?;
+        let limiter = limiters.get();
         run.shared(|| limiter.check().is_ok())
     }
 

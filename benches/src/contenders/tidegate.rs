@@ -24,7 +24,9 @@ pub(crate) fn one_leased(run: &mut One<'_>) -> Result<()> {
 
 fn one_in(precision: Precision, run: &mut One<'_>) -> Result<()> {
     let (count, period) = run.limit();
-    let limiter = Limiter::new(Quota::per(count.into(), period))?.with_precision(precision);
+    let quota = Quota::per(count.into(), period);
+    let limiters = run.place(|| Ok(Limiter::new(quota)?.with_precision(precision)))?;
+    let limiter = limiters.get();
     run.shared(|| limiter.admit())
 }
 
@@ -66,9 +68,9 @@ fn limiter(run: &Keyed<'_>) -> Result<KeyedLimiter> {
 fn ask(limiter: KeyedLimiter, run: &mut Keyed<'_>) -> Result<()> {
     run.shared(|key| limiter.admit(key))?;
     run.batches(|keys| {
-        let mut allowed = true;
-        limiter.admit_each(keys, |_, admitted| allowed &= admitted);
-        allowed
+        let mut permitted = 0;
+        limiter.admit_each(keys, |_, admitted| permitted += usize::from(admitted));
+        permitted
     })
 }
 

@@ -1,9 +1,10 @@
-//! One limit per key: a million keys that stay, a flood of new keys, and keys whose limit is full again.
+//! One limit per key: a million keys that stay, permitted and refused, a flood of new keys, and keys whose limit is full
+//! again.
 
 use std::hint::black_box;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::measure::{Want, alone, cpu_ns, resident};
 use crate::pair::{Figures, pair, pause};
@@ -21,6 +22,8 @@ const FLOOD: usize = 20_000_000;
 pub(crate) enum Question {
     /// What is the cost of inserting, checking and storing this many keys?
     Keys(usize),
+    /// What is the cost of refusing this many keys, all of which have spent their limits?
+    Spent(usize),
     /// What does a flood of unrepeated keys do to the memory and to the slowest checks?
     Flood,
     /// What do a million new keys cost after the previous million have expired?
@@ -41,10 +44,15 @@ pub(crate) struct Keyed<'a> {
 
 impl<'a> Keyed<'a> {
     pub(crate) fn new(question: Question, figures: &'a mut Figures) -> Result<Self> {
-        let count = if let Question::Keys(count) = question { count } else { 1 };
-        let keys = keys(count);
+        let keys = keys(question.staying().unwrap_or(1));
         let streams = [("zipf", Stream::zipf(&keys)), ("uniform", Stream::uniform(&keys))];
         Ok(Self { question, keys, streams, before: resident()?, filled: false, figures })
+    }
+
+    /// Asks another question about as many keys, for a limiter that is made next.
+    pub(crate) fn ask(&mut self, question: Question) -> Result<()> {
+        (self.question, self.before, self.filled) = (question, resident()?, false);
+        Ok(())
     }
 
     /// The keys that stay; only a few in workloads without such keys.
@@ -54,10 +62,7 @@ impl<'a> Keyed<'a> {
 
     /// The number of live keys, for contenders that need a capacity.
     pub(crate) fn capacity(&self) -> usize {
-        match self.question {
-            Question::Keys(count) => count,
-            Question::Flood | Question::Expiry => 1_000_000,
-        }
+        self.question.staying().unwrap_or(1_000_000)
     }
 
     /// The limit of each key: the time in which one unit comes back, and the burst.
@@ -69,21 +74,31 @@ impl<'a> Keyed<'a> {
         match self.question {
             Question::Expiry => (LIFE, 100),
             Question::Keys(_) | Question::Flood => (Duration::from_secs(5), 20_000_000),
+            // Not a burst of one, which may be a special case.
+            Question::Spent(_) => (Duration::from_secs(86_400), 2),
         }
+    }
+
+    /// The answer that all checks of keys that stay have to give.
+    fn want(&self) -> Want {
+        if let Question::Spent(_) = self.question { Want::Denied } else { Want::Permitted }
     }
 
     /// Measures a limiter that threads can share.
     pub(crate) fn shared(&mut self, check: impl Fn(&Key) -> bool + Sync) -> Result<()> {
         self.alone(&check)?;
-        let Question::Keys(_) = self.question else { return Ok(()) };
+        if self.question.staying().is_none() {
+            return Ok(());
+        }
+        let want = self.want();
         let Self { streams, figures, .. } = self;
         for (name, stream) in streams {
-            let both = pair(Want::Permitted, |thread| {
+            let both = pair(want, |thread| {
                 let mut next = stream.walk(thread);
                 let check = &check;
                 move || check(next())
             })?;
-            figures.set_pair(format!("{name}.pair"), &both);
+            figures.set_pair(format!("{}{name}.pair", prefix(want)), &both);
         }
         Ok(())
     }
@@ -91,7 +106,14 @@ impl<'a> Keyed<'a> {
     /// Measures a limiter that belongs to one thread.
     pub(crate) fn alone(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
         match self.question {
-            Question::Keys(_) => self.stay(check),
+            Question::Keys(_) => {
+                self.insert(&mut check)?;
+                self.stay(check)
+            }
+            Question::Spent(_) => {
+                self.spend(&mut check)?;
+                self.stay(check)
+            }
             Question::Flood => self.flood(|key| {
                 black_box(check(key));
             }),
@@ -99,29 +121,34 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// Checks [`BATCH`] keys at a time; a batch counts as permitted if all its keys are. Only after [`Keyed::shared`],
-    /// which inserts the keys.
-    pub(crate) fn batches(&mut self, check: impl Fn(&[&Key; BATCH]) -> bool + Sync) -> Result<()> {
-        let Question::Keys(_) = self.question else { return Ok(()) };
+    /// Checks [`BATCH`] keys at a time; `check` returns how many are permitted, which has to be all or none. Only after
+    /// [`Keyed::shared`], which inserts the keys.
+    pub(crate) fn batches(&mut self, check: impl Fn(&[&Key; BATCH]) -> usize + Sync) -> Result<()> {
+        if self.question.staying().is_none() {
+            return Ok(());
+        }
+        let want = self.want();
+        // With fewer permitted keys than these, a batch counts as denied.
+        let least = if want == Want::Permitted { BATCH } else { 1 };
         let Self { streams, figures, .. } = self;
         for (name, stream) in streams {
             let worker = |thread| {
                 let mut next = stream.walk(thread);
                 let check = &check;
-                move || check(&std::array::from_fn(|_| next()))
+                move || check(&std::array::from_fn(|_| next())) >= least
             };
-            let nanos = alone(Want::Permitted, worker(0))?;
-            figures.set(format!("{name}.batch"), nanos / BATCH as f64);
-            let mut both = pair(Want::Permitted, worker)?;
+            let nanos = alone(want, worker(0))?;
+            figures.set(format!("{}{name}.batch", prefix(want)), nanos / BATCH as f64);
+            let mut both = pair(want, worker)?;
             both.mops *= BATCH as f64;
-            figures.set_pair(format!("{name}.batch.pair"), &both);
+            figures.set_pair(format!("{}{name}.batch.pair", prefix(want)), &both);
         }
         Ok(())
     }
 
-    /// Checks all keys once, which inserts them, and then the streams.
-    fn stay(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
-        let Self { keys, streams, figures, .. } = self;
+    /// Checks all keys once, which inserts them.
+    fn insert(&mut self, check: &mut impl FnMut(&Key) -> bool) -> Result<()> {
+        let Self { keys, figures, .. } = self;
         let start = cpu_ns();
         let permitted = keys.iter().filter(|key| black_box(check(key))).count();
         let count = keys.len() as f64;
@@ -129,10 +156,25 @@ impl<'a> Keyed<'a> {
             figures.set("insert", (cpu_ns() - start) as f64 / count);
         }
         figures.set("bytes", resident()?.saturating_sub(self.before) as f64 / count);
-        Want::Permitted.verify(permitted as u64, keys.len() as u64)?;
+        Want::Permitted.verify(permitted as u64, keys.len() as u64)
+    }
+
+    /// Spends the limits of all keys.
+    fn spend(&mut self, check: &mut impl FnMut(&Key) -> bool) -> Result<()> {
+        let (_, burst) = self.limit();
+        for key in &self.keys {
+            ensure!((0..burst).all(|_| check(key)), "a new key was refused");
+        }
+        Ok(())
+    }
+
+    /// Checks the keys of the streams.
+    fn stay(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
+        let want = self.want();
+        let Self { streams, figures, .. } = self;
         for (name, stream) in streams {
             let mut next = stream.walk(0);
-            figures.set(*name, alone(Want::Permitted, || check(next()))?);
+            figures.set(format!("{}{name}", prefix(want)), alone(want, || check(next()))?);
         }
         Ok(())
     }
@@ -179,6 +221,24 @@ impl<'a> Keyed<'a> {
         self.figures.set("second MiB", mib(resident()?));
         stalls.report(self.figures);
         Ok(())
+    }
+}
+
+impl Question {
+    /// The number of keys that stay, if any do.
+    fn staying(self) -> Option<usize> {
+        match self {
+            Self::Keys(count) | Self::Spent(count) => Some(count),
+            Self::Flood | Self::Expiry => None,
+        }
+    }
+}
+
+/// The beginning of a figure's name.
+fn prefix(want: Want) -> &'static str {
+    match want {
+        Want::Permitted => "",
+        Want::Denied => "denied ",
     }
 }
 

@@ -226,12 +226,16 @@ fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
 }
 
 fn gate(found: &Found) -> Vec<Bar> {
-    let bar = |(matching, wanted)| {
-        let nanos = found.median("gate", "tidegate", &format!("matching {matching}"));
-        let what = format!("gate, {matching} of 1,000 policies match");
+    let bar = |matching: u32, refused: bool, wanted: f64| {
+        let (figure, told) = if refused { (" refused", ", refused") } else { ("", "") };
+        let nanos = found.median("gate", "tidegate", &format!("matching {matching}{figure}"));
+        let what = format!("gate, {matching} of 1,000 policies match{told}");
         Bar::at_most(what, wanted, nanos.map(|nanos| nanos / 1e3), "µs")
     };
-    [(1, 0.2), (4, 0.6), (16, 2.0)].map(bar).into()
+    [(1, 0.16), (4, 0.4), (16, 1.2)]
+        .into_iter()
+        .flat_map(|(matching, wanted)| [bar(matching, false, wanted), bar(matching, true, wanted)])
+        .collect()
 }
 
 fn against_best(

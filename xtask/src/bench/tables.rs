@@ -53,9 +53,11 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
     }
     match workload {
         "keyed" => page += &memory(found)?,
+        "refused" => page += &refused(found)?,
         "flood" => page += &stalls(found, workload, FLOOD, &["quarter MiB", "peak MiB", "after MiB"])?,
         "expire" => page += &stalls(found, workload, EXPIRY, &["first MiB", "second MiB"])?,
         "disk" => page += &bars::disk_table(found)?,
+        "store" => page += &steps(found)?,
         "gate" => page += &gate(found)?,
         "growth" => page += &growth(found)?,
         _ => {}
@@ -67,6 +69,7 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
 pub(crate) fn short(found: &Found) -> Result<String> {
     let mut page = beside(found, "One limiter", "one", ONE)?;
     page += &beside(found, "A million keys", "keyed", KEYED)?;
+    page += &refused(found)?;
     page += &tails(found)?;
     page += &gate(found)?;
     Ok(page)
@@ -109,6 +112,45 @@ fn beside(found: &Found, title: &str, workload: &str, columns: Columns) -> Resul
             write!(page, " {} |", cell.map(median).collect::<Vec<_>>().join(", "))?;
         }
         page += "\n";
+    }
+    Ok(page + "\n")
+}
+
+/// Columns of permits and refusals.
+const REFUSED: Columns = &[
+    ("zipf, uniform, ns", &["zipf", "uniform"]),
+    ("in batches of 16", &["zipf.batch", "uniform.batch"]),
+    ("two threads, M/s", &["zipf.pair", "uniform.pair"]),
+    ("in batches, two threads", &["zipf.batch.pair", "uniform.batch.pair"]),
+];
+
+/// Columns of permits and refusals of one limiter: what is permitted, and what is denied.
+const REFUSED_ONE: [(&str, [&str; 2]); 2] =
+    [("one limiter, ns", ["permitted", "denied"]), ("two threads, M/s", ["permitted.pair", "denied.pair"])];
+
+/// Writes what a refusal costs beside a permit, in a row each. All checks of a row are answered alike.
+fn refused(found: &Found) -> Result<String> {
+    let titles = REFUSED.iter().map(|(title, _)| *title).chain(REFUSED_ONE.iter().map(|(title, _)| *title));
+    let titles: Vec<&str> = titles.collect();
+    let mut page = format!(
+        "## Refusals beside permits\n\nA million keys, and one limiter on a memory page of its own; permits, then refusals, in one process. A floor without a clock cannot know\nthat its refusals are right.\n\n| | {} |\n|---|{}\n",
+        titles.join(" | "),
+        "---:|".repeat(titles.len())
+    );
+    for contender in found.of("refused") {
+        let cell = |figure: &str| found.figure("refused", &contender.name, figure).map(median);
+        for (at, (answer, prefix)) in [("permitted", ""), ("refused", "denied ")].into_iter().enumerate() {
+            write!(page, "| {}, {answer} |", contender.title)?;
+            for (_, figures) in REFUSED {
+                let cells: Vec<String> =
+                    figures.iter().filter_map(|figure| cell(&format!("{prefix}{figure}"))).collect();
+                write!(page, " {} |", cells.join(", "))?;
+            }
+            for (_, figures) in REFUSED_ONE {
+                write!(page, " {} |", cell(figures[at]).unwrap_or_default())?;
+            }
+            page += "\n";
+        }
     }
     Ok(page + "\n")
 }
@@ -258,20 +300,57 @@ fn stalls(found: &Found, workload: &str, opening: &str, memory: &[&str]) -> Resu
     Ok(page + "\n")
 }
 
-fn gate(found: &Found) -> Result<String> {
+fn steps(found: &Found) -> Result<String> {
     let mut page = String::from(
-        "## One check over many policies\n\nIncluding the construction of a descriptor of four attributes; limits by client, of 10,000 clients (zipf).\n\n| policies | matching policies | µs |\n|---|---|---|\n",
+        "## A step over a store\n\nThrough the trait, with a clock that is read before a refusal; 10,000 callers, each with its own keys. Of four charges, the last refuses.\n\n| store | charges | permitted, refused, ns | two threads: permitted, refused, M/s |\n|---|---|---:|---:|\n",
     );
-    let rows = [(10, 1), (100, 1), (1000, 1), (10_000, 1), (1000, 4), (1000, 16)];
-    for (policies, matching) in rows {
-        let figure =
-            if matching == 1 { format!("policies {policies}") } else { format!("matching {matching}") };
-        if let Some(nanos) = found.median("gate", "tidegate", &figure) {
-            writeln!(page, "| {policies} | {matching} | {:.2} |", nanos / 1e3)?;
+    for contender in found.of("store") {
+        let cell = |figure: String| found.figure("store", &contender.name, &figure).map(median);
+        for charges in [1, 4] {
+            let cells = |end: &str| {
+                let both = ["permitted", "denied"].map(|answer| cell(format!("{charges} {answer}{end}")));
+                both.into_iter().flatten().collect::<Vec<_>>().join(", ")
+            };
+            writeln!(page, "| {} | {charges} | {} | {} |", contender.title, cells(""), cells(".pair"))?;
         }
     }
     Ok(page + "\n")
 }
+
+fn gate(found: &Found) -> Result<String> {
+    let of = |figure: &str| found.median("gate", "tidegate", figure);
+    let micros = |figure: &str| of(figure).map_or_else(String::new, |nanos| format!("{:.2}", nanos / 1e3));
+    let mut page = String::from(
+        "## One check over many policies\n\nIncluding the construction of a descriptor of four attributes; limits by client, of 10,000 clients (zipf). Refused: by the limit of the last\npolicy that matches.\n\n| policies | matching policies | permitted, µs | refused, µs |\n|---|---|---|---|\n",
+    );
+    for policies in [10, 100, 1000, 10_000] {
+        let cell = micros(&format!("policies {policies}"));
+        let refused = if policies == 1000 { micros("matching 1 refused") } else { String::new() };
+        writeln!(page, "| {policies} | 1 | {cell} | {refused} |")?;
+    }
+    for matching in [4, 16] {
+        let cells = ["", " refused"].map(|end| micros(&format!("matching {matching}{end}")));
+        writeln!(page, "| 1000 | {matching} | {} |", cells.join(" | "))?;
+    }
+    page += "\n## What a policy costs that does not match\n\nA thousand policies beside one that matches; the added time, divided by their number.\n\n| policy | ns |\n|---|---:|\n";
+    for (figure, title) in OTHERS {
+        if let Some(nanos) = of(figure) {
+            writeln!(page, "| {title} | {nanos:.2} |")?;
+        }
+    }
+    Ok(page + "\n")
+}
+
+/// The figures about single policies, with their titles.
+const OTHERS: [(&str, &str); 7] = [
+    ("other path", "another path"),
+    ("other glob", "a glob, `/api/other/**`"),
+    ("other wide glob", "a glob whose beginning fits, `/api/*/other`"),
+    ("other when", "a `when` condition that does not hold, and no other `match`"),
+    ("other CEL", "a cost in CEL, another path"),
+    ("added by when", "*matches*: added by a `when` condition that holds"),
+    ("added by CEL", "*matches*: added by a cost in CEL"),
+];
 
 fn growth(found: &Found) -> Result<String> {
     let of = |figure: &str| found.median("growth", "tidegate", figure);
