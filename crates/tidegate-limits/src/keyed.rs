@@ -6,12 +6,10 @@
 mod shared;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
-use parking_lot::Mutex;
 use tidegate_core::{Cost, NotACost, Quota, QuotaError, Replace, Standing};
 
 use self::shared::{KeySource, KeyedState, Standard};
@@ -22,6 +20,7 @@ use crate::observer::{KeyDigest, Observer};
 use crate::precision::Precision;
 use crate::reservation::Reservation;
 use crate::store::{MemoryStore, Occupancy, Store};
+use crate::sync::unexplored::{AtomicU64, Mutex};
 use crate::wait::Wait;
 
 /// One limit for each key, for a bounded number of live keys.

@@ -3,13 +3,29 @@
 #[cfg(not(tidegate_loom))]
 pub(crate) use parking_lot::Condvar;
 #[cfg(not(tidegate_loom))]
-pub use parking_lot::Mutex;
-#[cfg(not(tidegate_loom))]
 pub(crate) use std::hint::spin_loop;
 #[cfg(not(tidegate_loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{Ordering, fence};
 #[cfg(not(tidegate_loom))]
 pub(crate) use std::thread::{self, yield_now};
+
+#[cfg(not(tidegate_loom))]
+pub use unexplored::Mutex;
+#[cfg(not(tidegate_loom))]
+pub(crate) use unexplored::{AtomicBool, AtomicU32, AtomicU64};
+
+/// For cells that loom does not explore: the usual atomics and lock also in its builds.
+pub(crate) mod unexplored {
+    #[cfg(any(not(test), tidegate_loom))]
+    pub use parking_lot::Mutex;
+    #[cfg(any(not(test), tidegate_loom))]
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+
+    #[cfg(all(test, not(tidegate_loom)))]
+    pub use super::counted::Mutex;
+    #[cfg(all(test, not(tidegate_loom)))]
+    pub(crate) use super::counted::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+}
 
 #[cfg(tidegate_loom)]
 pub use checked::Mutex;
@@ -21,6 +37,100 @@ pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::{Ordering, fence};
 #[cfg(tidegate_loom)]
 pub(crate) use loom::thread::{self, yield_now};
+
+/// The usual atomics and lock, which count what a thread writes to shared memory: for tests that allow nothing to be written.
+#[cfg(all(test, not(tidegate_loom)))]
+pub(crate) mod counted {
+    use std::cell::Cell;
+    use std::ops::Deref;
+    use std::sync::atomic::Ordering;
+
+    thread_local! {
+        static WRITES: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn count() {
+        WRITES.set(WRITES.get() + 1);
+    }
+
+    /// Returns how often `run` writes to shared memory on this thread: stores, read-modify-writes and locks.
+    pub(crate) fn writes<R>(run: impl FnOnce() -> R) -> (R, u64) {
+        let before = WRITES.get();
+        let result = run();
+        (result, WRITES.get() - before)
+    }
+
+    macro_rules! atomic {
+        ($name:ident, $number:ty, $($write:ident)*) => {
+            #[derive(Debug, Default, bytemuck::Zeroable)]
+            #[repr(transparent)]
+            pub(crate) struct $name(std::sync::atomic::$name);
+
+            #[allow(dead_code, reason = "not each number is written in each of these ways")]
+            impl $name {
+                pub(crate) const fn new(number: $number) -> Self {
+                    Self(std::sync::atomic::$name::new(number))
+                }
+
+                pub(crate) fn store(&self, number: $number, order: Ordering) {
+                    count();
+                    self.0.store(number, order);
+                }
+
+                pub(crate) fn compare_exchange(
+                    &self,
+                    current: $number,
+                    new: $number,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$number, $number> {
+                    count();
+                    self.0.compare_exchange(current, new, success, failure)
+                }
+
+                $(
+                    pub(crate) fn $write(&self, number: $number, order: Ordering) -> $number {
+                        count();
+                        self.0.$write(number, order)
+                    }
+                )*
+            }
+
+            impl Deref for $name {
+                type Target = std::sync::atomic::$name;
+
+                fn deref(&self) -> &Self::Target {
+                    &self.0
+                }
+            }
+        };
+    }
+
+    atomic!(AtomicBool, bool, swap);
+    atomic!(AtomicU32, u32, fetch_add);
+    atomic!(AtomicU64, u64, swap fetch_add fetch_sub fetch_max fetch_or fetch_and);
+    atomic!(AtomicUsize, usize, fetch_add fetch_sub);
+
+    /// A lock of the usual kind; locking counts as a write.
+    #[derive(Debug, Default)]
+    pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub const fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> parking_lot::MutexGuard<'_, T> {
+            count();
+            self.0.lock()
+        }
+
+        pub(crate) fn try_lock(&self) -> Option<parking_lot::MutexGuard<'_, T>> {
+            count();
+            self.0.try_lock()
+        }
+    }
+}
 
 /// Loom's atomics with a `const fn new`, which statics need and loom lacks. They are created at the first access, so a
 /// model accesses its cells once before it starts threads.

@@ -10,11 +10,12 @@
 //! Stepping back to it would grant again what was granted in the hour. A clock that jumps to and fro gains at most half
 //! of the time that it claims to have moved forward.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tidegate_core::Tick;
+
+use crate::sync::Ordering;
+use crate::sync::unexplored::{AtomicU64, Mutex};
 
 /// A clock that is further behind than this is followed. Five minutes, in nanoseconds: longer than a busy machine
 /// delays a thread between reading a tick and using it, and more than a wall clock is usually set back without
@@ -79,6 +80,12 @@ impl HeldTime {
             return self.follow(tick);
         }
         Tick::from_nanos(self.latest.fetch_max(tick, Ordering::Relaxed).max(tick))
+    }
+
+    /// As [`HeldTime::hold`], but a later tick is not remembered: for a reading by which nothing is changed.
+    #[inline]
+    pub(crate) fn glimpse(&self, tick: Tick) -> Tick {
+        if tick > self.latest() { tick } else { self.hold(tick) }
     }
 
     /// Returns the latest tick.

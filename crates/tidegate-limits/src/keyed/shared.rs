@@ -3,12 +3,11 @@
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::rate::GcraReport;
 use tidegate_core::{Cost, Quota, Replace, Tick};
@@ -23,6 +22,7 @@ use crate::store::{
     CachedClass, Charge, ChargeRules, Executed, Fingerprint, MemoryStore, Op, Reading, Step, Store,
     WordOutcome,
 };
+use crate::sync::unexplored::{AtomicU64, Mutex};
 
 /// Looks up the limit of a key; `None` means the standard limit.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
@@ -288,9 +288,20 @@ impl KeyedState {
                 touched ^= self.store.touch(*fingerprint);
             }
             std::hint::black_box(touched);
-            for (fingerprint, key) in fingerprints.iter().zip(keys) {
-                let result = match self.store.permit_by(*fingerprint, &by, 1) {
-                    Some(word) => T::permitted(by.form.report(word, by.now)),
+            let mut outcomes = [WordOutcome::Undecided; BATCH];
+            let mut refused = false;
+            for (outcome, fingerprint) in outcomes.iter_mut().zip(&fingerprints[..keys.len()]) {
+                *outcome = self.store.permit_or_read(*fingerprint, &by, 1);
+                refused |= matches!(outcome, WordOutcome::Refused(_));
+            }
+            // One reading of the clock, after all words were read, decides all refusals: as in `decide_by_clock`.
+            let later = if refused { by.later(self.time.now()) } else { None };
+            for ((key, fingerprint), outcome) in keys.iter().zip(&fingerprints).zip(outcomes) {
+                let result = match (outcome, &later) {
+                    (WordOutcome::Permitted(word), _) => T::permitted(by.form.report(word, by.now)),
+                    (WordOutcome::Refused(seen), Some(by)) if by.form.take(seen, by.now, 1).is_none() => {
+                        T::refused(by.form.report(seen, by.now), 1)
+                    }
                     _ => key.with_bytes(|bytes| self.decide_at_length(*fingerprint, bytes, &by, Cost::ONE)),
                 };
                 tell(key, result);

@@ -2,10 +2,8 @@
 
 use std::hint::{cold_path, spin_loop};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
@@ -16,6 +14,8 @@ use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
 use crate::reservation::{ChargeOwner, HeldCharge};
 use crate::store::{Cell, Charge, Ending, Executed, Op, Step, execute};
+use crate::sync::Ordering;
+use crate::sync::unexplored::{AtomicU64, Mutex};
 
 #[derive(Debug)]
 pub(super) struct LimiterState {

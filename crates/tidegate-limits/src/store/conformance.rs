@@ -159,26 +159,33 @@ struct Subject<'a> {
     store: &'a dyn Store,
     clock: Option<&'a ManualClock>,
     plain: PlainStore,
+    /// The latest tick of a step.
     latest: Tick,
+    /// The latest tick of a step that may have moved the store's time: a refusal by a fresh clock need not.
+    moved: Tick,
 }
 
 impl<'a> Subject<'a> {
     fn new(store: &'a dyn Store, clock: Option<&'a ManualClock>) -> Self {
         assert_eq!(store.caps(), store.caps(), "law: a store says the same of itself each time");
         assert_eq!(store.home(), store.home(), "law: a store says the same of itself each time");
-        Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH }
+        Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH, moved: Tick::EPOCH }
     }
 
     fn judge(&mut self, step: &Step<'_>, ours: StepAnswer, context: &str) -> StepAnswer {
         let at = match &ours {
             Ok(executed) => {
                 self.judge_at(step, executed, context);
-                self.latest = executed.at;
+                self.latest = self.latest.max(executed.at);
+                if executed.allowed || !matches!(step.clock, StepClock::Fresh(_)) {
+                    self.moved = self.moved.max(executed.at);
+                }
                 executed.at
             }
             Err(_) => step.now,
         };
-        let theirs = self.plain.blocking_execute(&Step { now: at, clock: StepClock::Caller, ..*step });
+        let mut executed = Executed::default();
+        let theirs = self.plain.execute_at(step, |_| at, &mut executed).map(|()| executed);
         let alike = |answer: StepAnswer| {
             answer.map(|executed| {
                 let mut executed = Executed { by: DecidedBy::Local, ..executed };
@@ -202,8 +209,9 @@ impl<'a> Subject<'a> {
         // A store may follow a clock that is far behind, so that a clock that was far ahead for a moment does not stop
         // time.
         let held = |tick: Tick| {
-            let behind = self.latest.since(tick);
-            executed.at == tick.max(self.latest) || behind > FAR_BEHIND && executed.at > self.latest
+            let (behind, at) = (self.moved.since(tick), executed.at);
+            (tick.max(self.moved)..=tick.max(self.latest)).contains(&at)
+                || behind > FAR_BEHIND && at > self.moved
         };
         let in_time = match step.clock {
             StepClock::Caller => held(step.now),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use tidegate_core::Tick;
 
 use crate::clock::HeldTime;
 
@@ -27,24 +28,7 @@ impl Default for PlainStore {
 
 impl Store for PlainStore {
     fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
-        if let Err(error) = refuse_repeated(step) {
-            return Execution::Done(Err(error));
-        }
-        let mut cells = self.cells.lock();
-        let step = &step.read_clock();
-        let step = &Step { now: self.time.hold(step.now), ..*step };
-        let mut seen: Vec<_> = step.charges.iter().map(|charge| cells.get(charge.key).cloned()).collect();
-        let (executed, changed) = execute(step, &mut seen);
-        if changed {
-            for (charge, cell) in step.charges.iter().zip(seen) {
-                match cell {
-                    Some(cell) => cells.insert(charge.key.to_vec(), cell),
-                    None => cells.remove(charge.key),
-                };
-            }
-        }
-        *out = executed;
-        Execution::Done(Ok(()))
+        Execution::Done(self.execute_at(step, |tick| self.time.hold(tick), out))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -57,6 +41,33 @@ impl Store for PlainStore {
 
     fn home(&self) -> Home {
         self.home
+    }
+}
+
+impl PlainStore {
+    /// Executes a step at the tick that `at` makes of the step's own.
+    pub(super) fn execute_at(
+        &self,
+        step: &Step<'_>,
+        at: impl FnOnce(Tick) -> Tick,
+        out: &mut Executed,
+    ) -> Result<(), StoreError> {
+        refuse_repeated(step)?;
+        let mut cells = self.cells.lock();
+        let step = &step.read_clock();
+        let step = &Step { now: at(step.now), ..*step };
+        let mut seen: Vec<_> = step.charges.iter().map(|charge| cells.get(charge.key).cloned()).collect();
+        let (executed, changed) = execute(step, &mut seen);
+        if changed {
+            for (charge, cell) in step.charges.iter().zip(seen) {
+                match cell {
+                    Some(cell) => cells.insert(charge.key.to_vec(), cell),
+                    None => cells.remove(charge.key),
+                };
+            }
+        }
+        *out = executed;
+        Ok(())
     }
 }
 

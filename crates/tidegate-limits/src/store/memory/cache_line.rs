@@ -27,7 +27,7 @@ use super::limit::{LOCK, Name};
 use super::seed::Hashing;
 use super::table::Table;
 use super::word_path::{Reading, WordOutcome};
-use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
+use crate::sync::{AtomicU64, Ordering, fence, spin_loop, yield_now};
 
 /// Slots per line: what 64 bytes hold.
 pub(super) const WAYS: usize = 4;
@@ -61,26 +61,28 @@ impl Slot {
 
     /// Returns the word that refuses `units` to the key with this name; `None` where it does not, or cannot be read.
     #[inline]
-    fn refused(&self, name: Name, by: &Reading<'_>, units: u64) -> Option<u64> {
-        let word = self.read(name).filter(|word| by.form.take(*word, by.now, units).is_none());
+    fn refused(&self, name: Name, is: impl Fn() -> bool, by: &Reading<'_>, units: u64) -> Option<u64> {
+        let word = self.read(name, is).filter(|word| by.form.take(*word, by.now, units).is_none());
         word.filter(|_| by.limit.holds())
     }
 
     /// Reads the word of the key with this name, and writes nothing; `None` while another thread holds the slot, or where
-    /// the slot is another key's.
+    /// the slot is another key's. `is` returns whether a slot with the key's name is that key's.
     ///
     /// The name is read before the word and after it. If the slot is given to another key in between, one of the two
     /// names differs: whoever renames a slot has seized it before, and releases it afterwards. Only a slot that goes to
     /// another key *and back* between two loads is not noticed.
     #[inline]
-    pub(super) fn read(&self, name: Name) -> Option<u64> {
+    pub(super) fn read(&self, name: Name, is: impl Fn() -> bool) -> Option<u64> {
         // Acquire, with the Release of `rename`: the word of the slot's former key is not seen any more.
-        if self.name.load(Ordering::Acquire) & !LOCK != name.0 {
+        if self.name.load(Ordering::Acquire) & !LOCK != name.0 || !is() {
             return None;
         }
-        // Acquire, with the Release of `drop`: the name that belongs to the word is seen.
+        // The key, which `is` reads, is read before the word as the name is.
+        fence(Ordering::Acquire);
+        // Acquire, with the Release of `drop`: the name and the key that belong to the word are seen.
         let word = self.word.load(Ordering::Acquire);
-        (word != SEIZED && self.name() == name).then_some(word)
+        (word != SEIZED && self.name() == name && is()).then_some(word)
     }
 
     /// Seizes the slot if it still has this word, which must not be [`SEIZED`].
@@ -151,7 +153,8 @@ impl<'t> CacheLine<'t> {
         let slot = self.glance(name)?;
         let seen = slot.word();
         let Some(next) = by.form.take(seen, by.now, units) else {
-            return Some(slot.refused(name, by, units).map_or(WordOutcome::Undecided, WordOutcome::Refused));
+            let refused = slot.refused(name, || true, by, units);
+            return Some(refused.map_or(WordOutcome::Undecided, WordOutcome::Refused));
         };
         match slot.try_seize(seen) {
             Some(seized) if slot.name() == name && by.limit.holds() => {
@@ -162,15 +165,19 @@ impl<'t> CacheLine<'t> {
         }
     }
 
-    /// Spends units of the key with this name, or refuses; waits for a seized slot. `None` where no slot has the name.
+    /// Spends units of the key with this name, or refuses, which writes nothing; waits for a seized slot. `None` where no
+    /// slot has the name.
     pub(super) fn take(
         self,
         name: Name,
-        is: impl FnOnce(usize) -> bool,
+        is: impl Fn(usize) -> bool,
         by: &Reading<'_>,
         units: u64,
     ) -> Option<WordOutcome> {
         let (at, _) = self.glance_key(name).filter(|(_, seen)| *seen == name)?;
+        if let Some(word) = self.slots[at].refused(name, || is(at), by, units) {
+            return Some(WordOutcome::Refused(word));
+        }
         let mut seized = self.seize(at);
         if seized.name() != name || !is(at) {
             return None;
@@ -482,13 +489,14 @@ pub(super) struct FullKeys {
     kept: Lines<KeptKey>,
 }
 
-// All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
+// All accesses below are Relaxed: a slot's key is written under the lock of its line while the slot is seized, and read
+// under one of the two, or before and after the word, as the slot's name is.
 impl FullKeys {
     pub(super) fn new(lines: usize) -> Option<Self> {
         Lines::new(lines).map(|kept| Self { kept })
     }
 
-    /// Returns the key of a slot; its line must be locked.
+    /// Returns the key of a slot; its line must be locked or the slot seized.
     pub(super) fn at(&self, line: usize, slot: usize) -> FullKey {
         let kept = &self.kept.get(line)[slot];
         FullKey([kept.low.load(Ordering::Relaxed), kept.high.load(Ordering::Relaxed)])
@@ -722,6 +730,39 @@ mod loom_model {
                 };
                 let taken = CacheLine::of(&slots).permit_or_read(ANN, &by, 1);
                 assert!(!matches!(taken, Some(WordOutcome::Refused(_))), "{taken:?}");
+                other.join().unwrap();
+            });
+        }
+    }
+
+    /// The same where keys are kept in full, and both have one name: the key is told from the other before and after the
+    /// word.
+    #[test]
+    fn nor_by_that_of_a_key_with_its_name() {
+        const OURS: u64 = 1;
+        const THEIRS: u64 = 2;
+        for (from, to) in [(THEIRS, OURS), (OURS, THEIRS)] {
+            explore(None, move || {
+                let limit = limit(1);
+                let by = reading(&limit);
+                let spent = by.form.take(0, by.now, 1).unwrap();
+                let word = move |key| if key == THEIRS { spent } else { 0 };
+                let slots = line(0);
+                let full_key = Arc::new(loom::sync::atomic::AtomicU64::new(from));
+                CacheLine::of(&slots).seize(0).leave(word(from));
+                let other = {
+                    let (slots, full_key) = (Arc::clone(&slots), Arc::clone(&full_key));
+                    loom::thread::spawn(move || {
+                        let held = CacheLine::of(&slots).lock();
+                        if let Some(mut seized) = held.word(0).and_then(|seen| held.try_seize(0, seen)) {
+                            full_key.store(to, Ordering::Relaxed);
+                            seized.rename(&held, ANN);
+                            seized.word = word(to);
+                        }
+                    })
+                };
+                let is = || full_key.load(Ordering::Relaxed) == OURS;
+                assert_eq!(slots[0].refused(ANN, is, &by, 1), None);
                 other.join().unwrap();
             });
         }

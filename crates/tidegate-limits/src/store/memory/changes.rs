@@ -15,7 +15,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
 use tidegate_core::{Quota, State, Tick};
@@ -25,6 +24,8 @@ use super::cache_line::{FullKey, blank};
 use super::export::{ExportedKey, RestoreError};
 use crate::store::Cell;
 use crate::store::cell::Forgotten;
+use crate::sync::Ordering;
+use crate::sync::unexplored::AtomicU64;
 
 const CHANGES: u8 = 3;
 

@@ -10,12 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
 use super::limit::{CachedClass, Class, Limit, Name, PermanentLimit, StoredLimit};
 use super::table::Table;
+use crate::sync::unexplored::Mutex;
 
 pub(super) const FEW: usize = 8;
 

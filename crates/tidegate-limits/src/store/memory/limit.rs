@@ -151,15 +151,19 @@ impl Limit<'_> {
         CachedClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
     }
 
+    /// Returns whether words of this limit mean the same under `quota`. As for [`Limit::form`], the result is discarded if
+    /// the number was given to another limit meanwhile.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         self.entry.address.load(Ordering::Acquire) == address(quota) || self.equals(quota)
     }
 
+    /// Compares the forms, for which no lock is needed: a policy that was loaded again has an equal quota at another address.
     #[cold]
     #[inline(never)]
     fn equals(&self, quota: &Arc<Quota>) -> bool {
-        self.quota().is_some_and(|own| own == *quota)
+        let form = self.form();
+        matches!(&**quota, Quota::Gcra(limit) if GcraWord::new(limit, form.origin()) == Some(form))
     }
 
     /// Returns the quota; `None` where the number no longer belongs to the limit that was read.

@@ -8,9 +8,7 @@
 
 use std::hint::black_box;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::cache_line::{CacheLine, FullKey, FullKeys, Lines, LockedLine, Seized, Slot, WAYS, blank};
 use super::changes::Marks;
@@ -19,6 +17,7 @@ use super::limit::{Class, Name, PermanentLimit};
 use super::seed::{Hashing, Seed};
 use super::word_path::{Reading, WordOutcome};
 use crate::store::Cell;
+use crate::sync::unexplored::{AtomicU64, AtomicUsize, Mutex};
 
 /// The ratio of slots to keys of the capacity: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
@@ -267,18 +266,6 @@ impl Table {
             now,
             units,
         )
-    }
-
-    #[inline(always)]
-    pub(super) fn permit_by(&self, fingerprint: Fingerprint, by: &Reading<'_>, units: u64) -> Option<u64> {
-        if self.full_keys.is_some() {
-            return None;
-        }
-        match self.line(self.first(fingerprint)).permit_or_read(fingerprint.name(by.limit.class()), by, units)
-        {
-            Some(WordOutcome::Permitted(word)) => Some(word),
-            _ => None,
-        }
     }
 
     /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its

@@ -19,6 +19,9 @@ use super::table::{Fingerprint, KeyForm, Sought, Table, TablePlace};
 use crate::store::take::{KeyState, take};
 use crate::store::{Charge, ChargeAnswer, Executed, Op, Step, StepAnswer};
 
+/// How often words that change meanwhile are read again before their slots are seized.
+const TRIES: u32 = 4;
+
 struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
@@ -138,9 +141,8 @@ impl Table {
         Some(())
     }
 
-    /// Executes a step that spends nothing: a refusal, or a look at what is there. Returns `None` for any other step, and
-    /// where a key has no word under the limit that the step names. Writes to no slot. Several words are read twice, so that
-    /// they are of one moment.
+    /// Executes a step that spends nothing: a refusal, or a look at what is there. Returns `None` for any other step, where
+    /// a key has no word under the limit that the step names, and where the words keep changing. Writes to no slot.
     ///
     /// `clock` is asked after the words are read: every charge in them then has an earlier tick, and no request is refused
     /// that the clock would allow.
@@ -157,37 +159,46 @@ impl Table {
             Op::Peek => false,
             _ => return None,
         };
-        if self.key_form() == KeyForm::Keys {
-            return None;
-        }
-        let mut slots: SmallVec<[&Slot; 16]> = SmallVec::new();
-        let mut words: SmallVec<[Word; 16]> = SmallVec::new();
-        for (at, charge) in step.charges.iter().enumerate() {
-            let fingerprint = fingerprint(at, charge);
-            let (slot, name) = self
-                .glance(self.first(fingerprint), fingerprint)
-                .or_else(|| self.glance(self.second(fingerprint), fingerprint))
-                .filter(|_| charge.max_wait.is_zero())?;
-            let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
-            let form = limit.form();
-            let word = slot.read(name).filter(|_| limit.holds())?;
-            // A key that is named twice is an error, which is found elsewhere.
-            if slots.iter().any(|other| std::ptr::eq(*other, slot)) {
+        let mut words = self.read_words(step, &fingerprint)?;
+        // Several words are read twice, so that they are of one moment.
+        let mut tries = 1;
+        while words.len() > 1 && words.iter().any(|(slot, read)| slot.word() != read.word) {
+            if tries == TRIES {
                 return None;
             }
-            slots.push(slot);
-            words.push(Word { form, now: 0, word });
+            tries += 1;
+            words = self.read_words(step, &fingerprint)?;
         }
         let now = clock();
-        let changed = |(slot, read): (&&Slot, &Word)| slot.word() != read.word;
-        if words.len() > 1 && slots.iter().zip(&words).any(changed) {
-            return None;
-        }
+        let mut words: SmallVec<[Word; 16]> = words.into_iter().map(|(_, word)| word).collect();
         for word in &mut words {
             word.now = word.form.scaled(now)?;
         }
         take(&Step { now, ..*step }, &mut words, spend, executed);
         (!executed.allowed || !spend).then_some(())
+    }
+
+    /// Reads the words of a step's keys, with their slots; `None` where a key has no word under the limit that the step
+    /// names, or is named twice, or its slot is seized.
+    #[inline]
+    fn read_words(
+        &self,
+        step: &Step<'_>,
+        fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
+    ) -> Option<SmallVec<[(&Slot, Word); 16]>> {
+        let mut words: SmallVec<[(&Slot, Word); 16]> = SmallVec::new();
+        for (at, charge) in step.charges.iter().enumerate() {
+            let key = self.sought(fingerprint(at, charge), charge.key);
+            let (place, name) = self.seat(key).filter(|_| charge.max_wait.is_zero())?;
+            let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
+            let (slot, form) = (self.line(place.line).slot(place.slot), limit.form());
+            let word = slot.read(name, || self.holds_key(place, key)).filter(|_| limit.holds())?;
+            if words.iter().any(|(other, _)| std::ptr::eq(*other, slot)) {
+                return None;
+            }
+            words.push((slot, Word { form, now: 0, word }));
+        }
+        Some(words)
     }
 
     /// Notes that a slot has changed, after it was released.
