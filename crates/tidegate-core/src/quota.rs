@@ -6,7 +6,6 @@
 mod builder;
 mod divided;
 mod granted;
-mod parts;
 
 use core::time::Duration;
 
