@@ -27,7 +27,7 @@ mod probe;
 use core::time::Duration;
 
 use super::bounds::{Bounds, LIMITS, log10_step};
-use super::law::{Evidence, Law, Sample, nanos};
+use super::{Evidence, Law, Sample, nanos};
 use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;

@@ -1,7 +1,7 @@
 //! Probes of the baseline: when it is measured again, and from which samples.
 
+use super::super::Sample;
 use super::super::bounds::Jitter;
-use super::super::law::Sample;
 use crate::average::Average;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
