@@ -158,7 +158,6 @@ fn nanos(sample: &Sample) -> f64 {
 /// Property tests of the laws stated at [`Law`], for every implementation and any samples.
 #[cfg(test)]
 mod tests {
-
     use proptest::prelude::*;
 
     use super::*;
