@@ -29,7 +29,6 @@
 //! ```
 
 pub mod chart;
-mod json_units;
 mod ladder;
 mod levels;
 pub mod log;
@@ -43,11 +42,10 @@ mod series;
 mod served;
 mod source;
 pub mod suggest;
-mod thousands;
 pub mod trace;
 pub mod traffic;
+mod units;
 mod unknown;
 pub mod what_if;
 
-pub use json_units::{millis, rfc3339};
-pub use thousands::grouped;
+pub use units::{grouped, millis, rfc3339};

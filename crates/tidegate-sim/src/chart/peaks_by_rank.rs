@@ -8,7 +8,7 @@ use super::canvas::{CURVES, HIT, HIT_OPACITY, INK, LIMIT, QUIET, WOULD_HIT, hex}
 use super::paint::{self, Axis, Marked, Page, Sample, failed};
 use super::{Chart, ChartError, Level};
 use crate::peaks::Distinct;
-use crate::thousands::grouped;
+use crate::units::grouped;
 
 /// A limit up to this multiple of the highest peak is drawn as a line.
 const FAR: f64 = 30.0;

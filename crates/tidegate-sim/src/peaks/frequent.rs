@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
-use crate::thousands::grouped;
+use crate::units::grouped;
 
 /// The most paths counted at once for a key: about as many as one person's visit to a site has. Fewer would make the
 /// counts far too low.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidegate::Tick;
 
 use super::frequent::PathCount;
-use crate::json_units;
+use crate::units;
 
 /// The peak of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,12 +22,12 @@ pub struct KeyPeak {
     /// The units that those requests asked for.
     pub denied_units: u64,
     /// When it was first denied.
-    #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
+    #[serde(rename = "first_denied_at", serialize_with = "units::maybe_time")]
     pub first_denied: Option<Tick>,
     /// The most that it asked for in one window, in cost units.
     pub peak: u64,
     /// When that window ended.
-    #[serde(serialize_with = "json_units::time")]
+    #[serde(serialize_with = "units::time")]
     pub peak_at: Tick,
 }
 

@@ -7,9 +7,8 @@ use serde::Serialize;
 use tidegate::Tick;
 use tidegate::policy::Unit;
 
-use crate::json_units;
 use crate::peaks::{Distinct, KeyPeak};
-use crate::thousands::grouped;
+use crate::units::{self, grouped};
 
 /// The results of one policy set over all requests.
 #[derive(Clone, Debug, Serialize)]
@@ -42,10 +41,10 @@ pub struct Outcome {
     /// Live keys that the store evicted for lack of room. If any, denials may be too few.
     pub evicted: u64,
     /// The time of the first request.
-    #[serde(rename = "first_at", serialize_with = "json_units::maybe_time")]
+    #[serde(rename = "first_at", serialize_with = "units::maybe_time")]
     pub first: Option<Tick>,
     /// The time of the last request.
-    #[serde(rename = "last_at", serialize_with = "json_units::maybe_time")]
+    #[serde(rename = "last_at", serialize_with = "units::maybe_time")]
     pub last: Option<Tick>,
     /// The figures of requests that entered a guard, if a policy has any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +110,7 @@ pub struct PolicyOutcome {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<GuardOutcome>,
     /// When it first denied a request or, if it only measures, would have denied one.
-    #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
+    #[serde(rename = "first_denied_at", serialize_with = "units::maybe_time")]
     pub first_denied: Option<Tick>,
 }
 
@@ -147,7 +146,7 @@ pub struct PeakRate {
     /// The amount, in cost units.
     pub count: u64,
     /// The window.
-    #[serde(rename = "window_ms", serialize_with = "json_units::span")]
+    #[serde(rename = "window_ms", serialize_with = "units::span")]
     pub window: Duration,
 }
 
@@ -230,7 +229,7 @@ const fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerChange {
     /// The time of the change.
-    #[serde(rename = "changed_at", serialize_with = "json_units::time")]
+    #[serde(rename = "changed_at", serialize_with = "units::time")]
     pub at: Tick,
     /// The key of the breaker; `(all)` if there is a single one for all requests.
     pub key: String,
@@ -253,10 +252,10 @@ pub struct ServiceOutcome {
     /// Requests that left with a failure or an overload.
     pub failed: u64,
     /// The median duration, to three significant digits.
-    #[serde(rename = "p50_ms", serialize_with = "json_units::maybe_span")]
+    #[serde(rename = "p50_ms", serialize_with = "units::maybe_span")]
     pub p50: Option<Duration>,
     /// The 99th percentile of the durations.
-    #[serde(rename = "p99_ms", serialize_with = "json_units::maybe_span")]
+    #[serde(rename = "p99_ms", serialize_with = "units::maybe_span")]
     pub p99: Option<Duration>,
     /// The most requests in guards at once.
     pub most_in_flight: u64,

@@ -7,7 +7,7 @@ use super::outcome::{Outcome, PolicyOutcome, SHADOW_LIMIT, share};
 use super::trust;
 use crate::log::Tally;
 use crate::peaks::Distinct;
-use crate::thousands::grouped;
+use crate::units::grouped;
 
 /// An error in an expression, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::outcome::share;
 use crate::log::Tally;
-use crate::thousands::{grouped, percent};
+use crate::units::{grouped, percent};
 
 /// How much of a log may be faulty before its replay is not trusted.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use crate::replay::{
 };
 use crate::series::Series;
 use crate::served::Served;
-use crate::thousands::grouped;
+use crate::units::grouped;
 
 const MOST_RUNS: usize = 6;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use tidegate::visible;
 
-use crate::thousands::{grouped, percent};
+use crate::units::{grouped, percent};
 
 /// A caution about the numbers of a suggestion.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use super::signs::{ClientKind, Signs};
 use super::watch::{Group, KeyWatch, Shared};
 use crate::policy_yaml::{in_words, scope};
 use crate::replay::PeakRate;
-use crate::thousands::grouped;
+use crate::units::grouped;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
 
 pub(super) const NARROWER: usize = 3;

@@ -10,11 +10,10 @@ use super::candidates::Purpose;
 use super::caution::Caution;
 use super::group_policies::Narrower;
 use super::outliers::StandsOut;
-use crate::json_units::millis;
 use crate::peaks::Distinct;
 use crate::policy_yaml::{in_words, match_value};
 use crate::replay::PeakRate;
-use crate::thousands::{grouped, percent};
+use crate::units::{grouped, millis, percent};
 use crate::what_if::KeyHit;
 
 /// What a log shows about where a limit could be drawn.
