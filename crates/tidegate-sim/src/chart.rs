@@ -27,8 +27,7 @@ pub use tracks::{Band, Height, Track, Tracks};
 
 use tidegate::Tick;
 
-use crate::levels::Levels;
-use crate::series::Series;
+use crate::series::{Levels, Series};
 
 /// A chart that can be drawn as SVG or PNG.
 pub trait Chart {

@@ -30,7 +30,6 @@
 
 pub mod chart;
 mod ladder;
-mod levels;
 pub mod log;
 mod meter;
 mod order;

@@ -21,7 +21,7 @@ use self::breakers::Followed;
 pub(crate) use self::breakers::{BreakerBand, BreakerState};
 use super::account::key_name;
 use super::outcome::{GuardOutcome, ServiceOutcome};
-use crate::levels::Levels;
+use crate::series::Levels;
 use crate::served::Served;
 
 const BINS: usize = 600;

@@ -5,13 +5,12 @@ use tidegate::{Tick, visible};
 
 use super::pictures::{axis, window_words};
 use crate::chart::{Band, Curve, Height, TimeAxis, Track, Tracks};
-use crate::levels::Levels;
 use crate::peaks::{Distinct, KeyDetail, PathCount};
 use crate::replay::{
     ADMITTED, BreakerBand, BreakerState, DENIED, GuardLimit, Guards, OFFERED, Outcome, PeakRate,
     PolicyOutcome, Replay, WOULD_DENY,
 };
-use crate::series::Series;
+use crate::series::{Levels, Series};
 use crate::served::Served;
 use crate::units::grouped;
 
