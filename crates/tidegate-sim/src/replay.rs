@@ -8,13 +8,13 @@
 mod account;
 mod guards;
 mod in_flight;
-mod options;
 mod outcome;
 mod run;
 mod threshold;
 mod trust;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Mode, PolicySet};
@@ -31,13 +31,47 @@ pub use crate::series::{Point, Series};
 pub use crate::unknown::{AssumedOn, UnknownNumber};
 pub(crate) use account::{Granted, key_name, written_rate};
 pub(crate) use guards::{BreakerBand, BreakerState, GuardLimit, Guards};
-pub use options::ReplayOptions;
 pub(crate) use outcome::{ADMITTED, DENIED, OFFERED, WOULD_DENY, share};
 pub use outcome::{
     BreakerChange, GuardOutcome, Outcome, PeakRate, PolicyOutcome, ServiceOutcome, shadow_limit_name,
 };
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
+
+/// How much a replay remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// The most live keys in each gate's store.
+    pub store_keys: usize,
+    /// The most keys whose peaks are kept, per policy and per shadow limit; about 200 bytes each.
+    pub peak_keys: usize,
+    /// Whether requests and paths are counted for each of these keys: up to 2 KiB more each, usually about 200 bytes.
+    pub details: bool,
+    /// The bins of each curve, raised to an even number of at least two.
+    pub bins: usize,
+    /// The width of a bin at first, and the resolution of its peaks.
+    pub bin_width: Duration,
+    /// The IPv6 prefix by which clients are named, 1 to 128.
+    pub ipv6_prefix: u8,
+    /// How long a request is in flight if the log does not have its duration; `None`: it is over at once.
+    pub hold: Option<Duration>,
+}
+
+impl Default for ReplayOptions {
+    /// A million keys in the store, a hundred thousand in the tables, and 240 bins of one second at first.
+    fn default() -> Self {
+        Self {
+            store_keys: 1_000_000,
+            peak_keys: 100_000,
+            details: false,
+            // Each bin is three pixels wide in a chart: a single step is still visible.
+            bins: 240,
+            bin_width: Duration::from_secs(1),
+            ipv6_prefix: 64,
+            hold: None,
+        }
+    }
+}
 
 /// Policy sets side by side, driven by one stream of requests.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySe
 use tidegate::store::CapacityError;
 use tidegate::{Gate, Outcome as Ended, Tick};
 
+use super::ReplayOptions;
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
 use super::in_flight::Leaving;
-use super::options::ReplayOptions;
 use super::outcome::{ADMITTED, DENIED, LANES, OFFERED, Outcome, PolicyOutcome, WOULD_DENY};
 use crate::series::Series;
 
