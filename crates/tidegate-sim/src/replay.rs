@@ -11,7 +11,6 @@ mod in_flight;
 mod outcome;
 mod run;
 mod threshold;
-mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +32,10 @@ pub(crate) use account::{Granted, key_name, written_rate};
 pub(crate) use guards::{BreakerBand, BreakerState, GuardLimit, Guards};
 pub(crate) use outcome::{ADMITTED, DENIED, OFFERED, WOULD_DENY, share};
 pub use outcome::{
-    BreakerChange, GuardOutcome, Outcome, PeakRate, PolicyOutcome, ServiceOutcome, shadow_limit_name,
+    BreakerChange, Doubt, GuardOutcome, Outcome, PeakRate, PolicyOutcome, ServiceOutcome, Trust,
+    shadow_limit_name,
 };
 pub use threshold::{Threshold, ThresholdError, Verdict};
-pub use trust::{Doubt, Trust};
 
 /// How much a replay remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
