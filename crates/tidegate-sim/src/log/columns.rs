@@ -16,8 +16,7 @@ use percent_encoding::percent_decode;
 
 use super::csv::{known, quoted};
 use super::fields::Fields;
-use super::malformed::Malformed;
-use super::record::Record;
+use super::record::{Malformed, Record};
 use super::roles::Role;
 
 pub(super) struct Layout {

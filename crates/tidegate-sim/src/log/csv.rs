@@ -6,8 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::fields::Fields;
-use super::malformed::Malformed;
-use super::record::Record;
+use super::record::{Malformed, Record};
 use super::roles::means_time;
 
 /// The first line read is the header.

@@ -10,8 +10,7 @@ use tidegate::policy::Named;
 
 use super::client;
 use super::csv::{known, quoted, undone};
-use super::malformed::Malformed;
-use super::record::{Record, RequestLine, target};
+use super::record::{Malformed, Record, RequestLine, target};
 use super::roles::{ROLES, Role, WELL_KNOWN, well_known};
 use super::time::{Timestamps, Unit, digits};
 

@@ -7,8 +7,7 @@ use memchr::memmem::Finder;
 
 use super::super::client;
 use super::super::fields::Fields;
-use super::super::malformed::Malformed;
-use super::super::record::Record;
+use super::super::record::{Malformed, Record};
 use super::super::roles::Role;
 use super::super::time::Timestamps;
 use super::variables::{Kind, Parts, role};
