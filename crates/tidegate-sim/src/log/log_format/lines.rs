@@ -10,7 +10,7 @@ use super::super::fields::Fields;
 use super::super::record::{Malformed, Record};
 use super::super::roles::Role;
 use super::super::time::Timestamps;
-use super::variables::{Kind, Parts, role};
+use super::{Kind, Parts, role};
 
 pub(in super::super) struct Cutter {
     format: Arc<Parts>,
