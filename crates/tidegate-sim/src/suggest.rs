@@ -10,7 +10,6 @@
 
 mod bursts;
 mod candidates;
-mod caution;
 mod choose;
 mod group_policies;
 mod margins;
@@ -35,12 +34,11 @@ use crate::source::Input;
 use crate::what_if::WhatIfError;
 
 pub use self::candidates::Purpose;
-pub use self::caution::Caution;
 pub use self::group_policies::Narrower;
 pub use self::outliers::{Fate, StandsOut};
 pub use self::signs::{ClientKind, Signs};
 pub use self::suggestion::{
-    Finding, Instead, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion,
+    Caution, Finding, Instead, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion,
 };
 
 /// Proposes limits for a log, reading it four to fifteen times, and as often again for each of at most two narrower
