@@ -6,7 +6,6 @@
 
 mod axis;
 mod canvas;
-mod movable;
 mod outline;
 mod over_time;
 mod paint;
@@ -17,11 +16,10 @@ mod terminal;
 mod tracks;
 
 pub use axis::TimeAxis;
-pub(crate) use movable::Movable;
 pub use over_time::OverTime;
 pub(crate) use paint::style;
 pub(crate) use panels::{Panel, Panels};
-pub(crate) use peaks_by_rank::{PeakOfKey, PeaksByRank};
+pub(crate) use peaks_by_rank::{Movable, PeakOfKey, PeaksByRank};
 pub use terminal::Bars;
 pub use tracks::{Band, Height, Track, Tracks};
 
