@@ -11,7 +11,6 @@ mod over_time;
 mod paint;
 mod panels;
 mod peaks_by_rank;
-mod pixels;
 mod terminal;
 mod tracks;
 
