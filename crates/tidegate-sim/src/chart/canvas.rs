@@ -168,9 +168,7 @@ const SCALE: f32 = 2.0;
 /// Programs that respect it show the picture as large as the SVG, at 96 units per inch.
 const PER_METRE: u32 = 7_559;
 
-/// Three bytes per pixel.
-///
-/// A chart as pixels on a light background: the drawing of the SVG, twice as large.
+/// A chart as pixels on a light background: the drawing of the SVG, twice as large. Three bytes per pixel.
 pub(super) struct Pixels {
     width: usize,
     height: usize,

@@ -15,10 +15,10 @@ use crate::units::grouped;
 const FAR: f64 = 30.0;
 
 /// The edges of the plot area that [`paint::WHOLE_PAGE`] leaves.
-pub(super) const LEFT: f64 = 64.0;
-pub(super) const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
-pub(super) const TOP: f64 = 90.0;
-pub(super) const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
+const TOP: f64 = 90.0;
+const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeakOfKey {
