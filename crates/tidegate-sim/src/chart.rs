@@ -9,15 +9,14 @@ mod canvas;
 mod outline;
 mod over_time;
 mod paint;
-mod panels;
 mod peaks_by_rank;
 mod terminal;
 mod tracks;
 
 pub use axis::TimeAxis;
 pub use over_time::OverTime;
+pub(crate) use over_time::{Panel, Panels};
 pub(crate) use paint::style;
-pub(crate) use panels::{Panel, Panels};
 pub(crate) use peaks_by_rank::{Movable, PeakOfKey, PeaksByRank};
 pub use terminal::Bars;
 pub use tracks::{Band, Height, Track, Tracks};
