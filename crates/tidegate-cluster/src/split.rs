@@ -24,12 +24,12 @@ use crate::Part;
 /// `share: split`.
 ///
 /// A [driver](crate::shares::Driver) agrees with the other nodes on this node's [`Part`]. Each limit is divided by it:
-/// rates, bursts, counts and places, each rounded down ([`Quota::divided`](tidegate_limits::Quota::divided)).
+/// rates, bursts, counts and places, each rounded down ([`Quota::divided`]).
 ///
 /// # Never more than the limit
 /// While the parts of all nodes add up to at most the whole, they grant at most what the limit grants. A smaller part
 /// applies at once to all that is not yet spent. A larger part applies only after it has been this node's for as long
-/// as the limit takes to fill up ([`Quota::fills_within`](tidegate_limits::Quota::fills_within)): until then, its
+/// as the limit takes to fill up ([`Quota::fills_within`]): until then, its
 /// former owner may have spent what has refilled. So for a limit per minute, a part that has moved is used a minute
 /// later. A node that starts uses only its [permanent](Part::permanent) part for that long, because what it granted
 /// before is unknown. As a model, the whole consists of many small limits, each owned by one node: one that changes
@@ -45,8 +45,8 @@ use crate::Part;
 ///
 /// # Limits that change
 /// What was spent stays spent, because a changed part looks like a changed limit, and each change of a part would
-/// otherwise grant everything again. So [`Replace::Reset`](tidegate_limits::Replace::Reset), which makes a rewritten
-/// limit start full, is treated as [`Replace::AsIs`](tidegate_limits::Replace::AsIs) here.
+/// otherwise grant everything again. So [`Replace::Reset`], which makes a rewritten
+/// limit start full, is treated as [`Replace::AsIs`] here.
 ///
 /// # Examples
 /// ```
@@ -134,7 +134,7 @@ impl Store for Split {
 /// ```
 ///
 /// # Never more than the limit
-/// As with [`Split`](crate::Split), a smaller part applies at once, and a larger one when it has been the region's for
+/// As with [`Split`], a smaller part applies at once, and a larger one when it has been the region's for
 /// as long as the limit takes to fill up. Nodes of one region may know different parts for a moment; the engine grants
 /// no more than the largest of them allows.
 ///
@@ -143,7 +143,7 @@ impl Store for Split {
 /// within minutes suit regions, and limits per day do not.
 ///
 /// # What it is for
-/// The same limits as [`Split`](crate::Split), with the same rounding. Breakers and adaptive limits are not divided:
+/// The same limits as [`Split`], with the same rounding. Breakers and adaptive limits are not divided:
 /// each region has its own, whole. A charge whose part has changed since it was made gives nothing back when it ends
 /// with less.
 ///
