@@ -38,7 +38,6 @@ mod policy_yaml;
 pub mod replay;
 pub mod report;
 mod series;
-mod served;
 mod source;
 pub mod suggest;
 pub mod trace;

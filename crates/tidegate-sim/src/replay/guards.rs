@@ -21,8 +21,7 @@ use self::breakers::Followed;
 pub(crate) use self::breakers::{BreakerBand, BreakerState};
 use super::account::key_name;
 use super::outcome::{GuardOutcome, ServiceOutcome};
-use crate::series::Levels;
-use crate::served::Served;
+use crate::series::{Levels, Served};
 
 const BINS: usize = 600;
 /// The width of the bins at first. With [`BINS`] of them, a minute is drawn in steps of a tenth of a second.
