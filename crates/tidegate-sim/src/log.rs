@@ -17,7 +17,6 @@ mod json;
 mod log_format;
 mod reader;
 mod record;
-mod roles;
 mod time;
 
 use std::ops::ControlFlow;

@@ -15,9 +15,8 @@ use std::time::Duration;
 use percent_encoding::percent_decode;
 
 use super::csv::{known, quoted};
-use super::fields::Fields;
+use super::fields::{Fields, Role};
 use super::record::{Malformed, Record};
-use super::roles::Role;
 
 pub(super) struct Layout {
     /// In the documented order, with spaces between them; empty if only a `#Fields` line tells it.

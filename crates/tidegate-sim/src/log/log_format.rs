@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use self::directive::{Directive, Escape};
-use super::roles::Role;
+use super::fields::Role;
 
 pub(super) use self::lines::Cutter;
 

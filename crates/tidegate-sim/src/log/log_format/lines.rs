@@ -6,9 +6,8 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 
 use super::super::client;
-use super::super::fields::Fields;
+use super::super::fields::{Fields, Role};
 use super::super::record::{Malformed, Record};
-use super::super::roles::Role;
 use super::super::time::Timestamps;
 use super::{Kind, Parts, role};
 
