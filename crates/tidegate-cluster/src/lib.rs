@@ -25,15 +25,13 @@ pub mod leased;
 mod local;
 mod part;
 pub mod policies;
-mod report;
 pub mod shares;
 mod split;
 
 pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Written};
-pub use coordinator::{Coordinator, CoordinatorError, Document, Member};
+pub use coordinator::{Coordinator, CoordinatorError, Document, Member, MemberReport, OwnReport};
 pub use fallback::Fallback;
 pub use leased::Leased;
 pub use local::LocalCluster;
 pub use part::Part;
-pub use report::{MemberReport, OwnReport};
 pub use split::{Regional, Split};
