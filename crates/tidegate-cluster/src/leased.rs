@@ -51,7 +51,6 @@
 
 mod asking;
 mod draws;
-mod engine_part;
 mod leasable;
 mod lease;
 mod request;
@@ -62,7 +61,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use engine_part::LeaseHealth;
+pub use asking::LeaseHealth;
 use leasable::{AllTerms, LeaseOptions};
 use request::standing;
 use shared::{LeaseCounters, LeaseTable, LeasedState};

@@ -20,23 +20,18 @@
 mod cas;
 pub mod conformance;
 mod coordinator;
-mod divided;
 pub mod fallback;
 pub mod leased;
 mod local;
 mod part;
 pub mod policies;
-mod regional;
-mod report;
 pub mod shares;
 mod split;
 
 pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Written};
-pub use coordinator::{Coordinator, CoordinatorError, Document, Member};
+pub use coordinator::{Coordinator, CoordinatorError, Document, Member, MemberReport, OwnReport};
 pub use fallback::Fallback;
 pub use leased::Leased;
 pub use local::LocalCluster;
 pub use part::Part;
-pub use regional::Regional;
-pub use report::{MemberReport, OwnReport};
-pub use split::Split;
+pub use split::{Regional, Split};

@@ -3,8 +3,6 @@
 //!
 //! Limits and conditions by themselves are judged where they are built.
 
-#[cfg(feature = "cel")]
-mod comparisons;
 mod costs;
 mod duplicates;
 mod near_names;

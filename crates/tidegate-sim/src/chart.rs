@@ -6,29 +6,24 @@
 
 mod axis;
 mod canvas;
-mod movable;
 mod outline;
 mod over_time;
 mod paint;
-mod panels;
 mod peaks_by_rank;
-mod pixels;
 mod terminal;
 mod tracks;
 
 pub use axis::TimeAxis;
-pub(crate) use movable::Movable;
 pub use over_time::OverTime;
+pub(crate) use over_time::{Panel, Panels};
 pub(crate) use paint::style;
-pub(crate) use panels::{Panel, Panels};
-pub(crate) use peaks_by_rank::{PeakOfKey, PeaksByRank};
+pub(crate) use peaks_by_rank::{Movable, PeakOfKey, PeaksByRank};
 pub use terminal::Bars;
 pub use tracks::{Band, Height, Track, Tracks};
 
 use tidegate::Tick;
 
-use crate::levels::Levels;
-use crate::series::Series;
+use crate::series::{Levels, Series};
 
 /// A chart that can be drawn as SVG or PNG.
 pub trait Chart {

@@ -29,9 +29,7 @@
 //! ```
 
 pub mod chart;
-mod json_units;
 mod ladder;
-mod levels;
 pub mod log;
 mod meter;
 mod order;
@@ -40,14 +38,12 @@ mod policy_yaml;
 pub mod replay;
 pub mod report;
 mod series;
-mod served;
 mod source;
 pub mod suggest;
-mod thousands;
 pub mod trace;
 pub mod traffic;
+mod units;
 mod unknown;
 pub mod what_if;
 
-pub use json_units::{millis, rfc3339};
-pub use thousands::grouped;
+pub use units::{grouped, millis, rfc3339};

@@ -15,10 +15,8 @@ mod envelope;
 mod fields;
 mod json;
 mod log_format;
-mod malformed;
 mod reader;
 mod record;
-mod roles;
 mod time;
 
 use std::ops::ControlFlow;
@@ -40,11 +38,10 @@ pub use detect::{Format, FormatError};
 use envelope::Envelope;
 pub(crate) use fields::Wanted;
 pub use log_format::{LogFormat, LogFormatError};
-use malformed::Malformed;
-pub use malformed::MalformedLine;
 use reader::{LINE_BITS, Reader, TOGETHER, hand_out, is_blank};
 pub use reader::{MAX_DURATION, Tally};
-pub use record::{Record, text};
+use record::Malformed;
+pub use record::{MalformedLine, Record, text};
 
 /// Options for reading a log.
 #[derive(Clone, Debug, Default)]

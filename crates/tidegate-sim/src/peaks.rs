@@ -6,7 +6,6 @@
 //! A sliding window of eight parts finds the peak: it is at least the most within seven eighths of any window, and
 //! never more than the most within one window.
 
-mod frequent;
 mod key_peak;
 
 use std::collections::HashMap;
@@ -18,12 +17,10 @@ use foldhash::quality::RandomState;
 use smallvec::SmallVec;
 use tidegate::Tick;
 
-pub use self::frequent::PathCount;
-use self::frequent::{Frequent, shape};
-pub use self::key_peak::{KeyDetail, KeyPeak};
-pub use frequent::Distinct;
-pub(crate) use frequent::{GivenHash, Sketch};
-pub(crate) use key_peak::{RankedKey, SlidingPeak};
+use self::key_peak::{Frequent, shape};
+
+pub use self::key_peak::{Distinct, KeyDetail, KeyPeak, PathCount};
+pub(crate) use self::key_peak::{GivenHash, RankedKey, Sketch, SlidingPeak};
 
 /// The part of a key's entry that not every request touches.
 #[derive(Clone, Debug)]

@@ -7,37 +7,69 @@
 
 mod account;
 mod guards;
-mod in_flight;
-mod options;
 mod outcome;
 mod run;
 mod threshold;
-mod trust;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::gate::Check;
-use tidegate::policy::{Descriptor, Mode, PolicySet};
+use tidegate::gate::switches::Off;
+use tidegate::policy::{Descriptor, Mode, PolicySet, Source};
 use tidegate::store::CapacityError;
 use tidegate::{Cost, Outcome as Ended, Tick};
 
 use crate::log::{Record, Wanted};
 use crate::traffic::Arrival;
-use in_flight::{Inside, Leaving};
-use run::{LogClock, RequestEnding, Run};
+use run::{Inside, Leaving, LogClock, RequestEnding, Run};
 
 pub use crate::peaks::{Distinct, KeyDetail, KeyPeak, PathCount, Peaks};
 pub use crate::series::{Point, Series};
 pub use crate::unknown::{AssumedOn, UnknownNumber};
 pub(crate) use account::{Granted, key_name, written_rate};
 pub(crate) use guards::{BreakerBand, BreakerState, GuardLimit, Guards};
-pub use options::ReplayOptions;
 pub(crate) use outcome::{ADMITTED, DENIED, OFFERED, WOULD_DENY, share};
 pub use outcome::{
-    BreakerChange, GuardOutcome, Outcome, PeakRate, PolicyOutcome, ServiceOutcome, shadow_limit_name,
+    BreakerChange, Doubt, GuardOutcome, Outcome, PeakRate, PolicyOutcome, ServiceOutcome, Trust,
+    shadow_limit_name,
 };
 pub use threshold::{Threshold, ThresholdError, Verdict};
-pub use trust::{Doubt, Trust};
+
+/// How much a replay remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// The most live keys in each gate's store.
+    pub store_keys: usize,
+    /// The most keys whose peaks are kept, per policy and per shadow limit; about 200 bytes each.
+    pub peak_keys: usize,
+    /// Whether requests and paths are counted for each of these keys: up to 2 KiB more each, usually about 200 bytes.
+    pub details: bool,
+    /// The bins of each curve, raised to an even number of at least two.
+    pub bins: usize,
+    /// The width of a bin at first, and the resolution of its peaks.
+    pub bin_width: Duration,
+    /// The IPv6 prefix by which clients are named, 1 to 128.
+    pub ipv6_prefix: u8,
+    /// How long a request is in flight if the log does not have its duration; `None`: it is over at once.
+    pub hold: Option<Duration>,
+}
+
+impl Default for ReplayOptions {
+    /// A million keys in the store, a hundred thousand in the tables, and 240 bins of one second at first.
+    fn default() -> Self {
+        Self {
+            store_keys: 1_000_000,
+            peak_keys: 100_000,
+            details: false,
+            // Each bin is three pixels wide in a chart: a single step is still visible.
+            bins: 240,
+            bin_width: Duration::from_secs(1),
+            ipv6_prefix: 64,
+            hold: None,
+        }
+    }
+}
 
 /// Policy sets side by side, driven by one stream of requests.
 #[derive(Debug)]
@@ -314,6 +346,56 @@ impl Replay {
     #[must_use]
     pub fn policy_peaks(&self, run: usize, row: usize) -> Option<&Peaks> {
         Some(&self.runs.get(run)?.row(row)?.peaks)
+    }
+}
+
+impl Replay {
+    /// Turns a switch off for the whole replay, in each policy set that has it. Call it before the first request.
+    ///
+    /// # Errors
+    /// The names of the switches of all sets, sorted, if none of them has this switch.
+    pub fn turn_off(&mut self, name: &str) -> Result<(), Vec<String>> {
+        let mut known = Vec::new();
+        let mut is_known = false;
+        for run in &mut self.runs {
+            known.extend(run.policies.switches().map(str::to_owned));
+            let off = Off::for_all("off throughout the replay");
+            if run.switches.as_ref().is_some_and(|switches| switches.turn_off(name, off).is_ok()) {
+                run.off.push(name.to_owned());
+                is_known = true;
+            }
+        }
+        known.sort();
+        known.dedup();
+        if is_known { Ok(()) } else { Err(known) }
+    }
+
+    /// Returns the switches that were taken as on because the requests do not tell what turns them off.
+    #[must_use]
+    pub fn assumed_on(&self) -> Vec<AssumedOn> {
+        let mut all = Vec::new();
+        for run in &self.runs {
+            let is_off = |switch: &str| run.off.iter().any(|off| off == switch);
+            for assumed in AssumedOn::of(&run.policies, |source| self.why_unknown(source)) {
+                if !is_off(&assumed.switch) && !all.contains(&assumed) {
+                    all.push(assumed);
+                }
+            }
+        }
+        all
+    }
+
+    /// Returns why a number is not known; `None` if it is.
+    fn why_unknown(&self, source: &Source) -> Option<String> {
+        let teller = if self.is_recorded { "the log" } else { "the traffic" };
+        match source {
+            Source::InFlight | Source::Latency if !self.is_timed => {
+                Some(format!("{teller} does not say how long requests took"))
+            }
+            // What turns a switch is reported of the switch.
+            Source::InFlight | Source::Latency | Source::Rate | Source::Policy(_) | Source::Switch(_) => None,
+            other => Some(format!("{teller} does not say what `{other}` was")),
+        }
     }
 }
 

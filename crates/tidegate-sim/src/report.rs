@@ -15,7 +15,7 @@ use tidegate::visible;
 use crate::chart::{self, Chart as _, ChartError, TimeAxis};
 use crate::log::Tally;
 use crate::replay::{Doubt, Outcome, Replay, share};
-use crate::thousands::{grouped, percent};
+use crate::units::{grouped, percent};
 use trial::content_policy;
 
 pub use crate::ladder::Ladders;

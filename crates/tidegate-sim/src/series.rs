@@ -1,9 +1,10 @@
-//! Amounts over time in bounded memory.
+//! Amounts, levels and durations over time in bounded memory.
 //!
 //! When time runs past the last bin, neighbours are joined and every bin becomes twice as wide. So an hour and a year
 //! take the same memory. Joining hides bursts, so each bin also keeps the largest amount of the narrow bins that it was
 //! made of.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate::Tick;
@@ -163,6 +164,187 @@ impl Series {
     }
 }
 
+/// A level over time, such as how many calls are in flight. It holds until it is set again. Each bin keeps the highest
+/// level within it.
+///
+/// Uses 8 bytes for each bin.
+#[derive(Clone, Debug)]
+pub(crate) struct Levels {
+    /// The most bins; an even number.
+    bins: usize,
+    /// The width of a bin in nanoseconds.
+    width: u64,
+    start: Option<u64>,
+    highest: Vec<u64>,
+    now: u64,
+}
+
+impl Levels {
+    /// Makes a level of 0, with at least two bins that are at first `width` wide. A width of zero becomes one
+    /// nanosecond.
+    #[must_use]
+    pub(crate) fn new(bins: usize, width: Duration) -> Self {
+        let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
+        Self { bins: bins.next_multiple_of(2).max(2), width, start: None, highest: Vec::new(), now: 0 }
+    }
+
+    /// A time before the first counts as the first. A time before the latest raises the bin that it falls into.
+    pub(crate) fn set(&mut self, at: Tick, level: u64) {
+        let at = at.as_nanos();
+        let start = *self.start.get_or_insert(at - at % self.width);
+        let since = at.saturating_sub(start);
+        while since / self.width >= self.bins as u64 {
+            let pairs = self.highest.chunks(2);
+            self.highest = pairs.map(|pair| pair.iter().copied().max().unwrap_or(0)).collect();
+            self.width *= 2;
+        }
+        let bin = (since / self.width) as usize;
+        if self.highest.len() <= bin {
+            self.highest.resize(bin + 1, self.now);
+        }
+        self.highest[bin] = self.highest[bin].max(level);
+        self.now = level;
+    }
+
+    #[must_use]
+    pub(crate) const fn now(&self) -> u64 {
+        self.now
+    }
+
+    #[must_use]
+    pub(crate) const fn width(&self) -> Duration {
+        Duration::from_nanos(self.width)
+    }
+
+    /// The start of each bin, and the highest level within it.
+    pub(crate) fn points(&self) -> impl Iterator<Item = (Tick, u64)> {
+        let start = self.start.unwrap_or(0);
+        let at = move |bin: usize| Tick::from_nanos(start.saturating_add(bin as u64 * self.width));
+        self.highest.iter().enumerate().map(move |(bin, level)| (at(bin), *level))
+    }
+
+    #[must_use]
+    pub(crate) fn most(&self) -> u64 {
+        self.highest.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// The durations of requests over time, for percentiles.
+///
+/// Durations are kept to three significant digits, each with its count: at most 900 values per power of ten, usually
+/// a few hundred in all.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// The most bins; an even number.
+    bins: usize,
+    /// The width of a bin in nanoseconds.
+    width: u64,
+    start: Option<u64>,
+    times: Vec<Times>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Times {
+    counts: BTreeMap<u64, u64>,
+    total: u64,
+}
+
+impl Times {
+    fn add(&mut self, nanos: u64) {
+        *self.counts.entry(rounded(nanos)).or_default() += 1;
+        self.total += 1;
+    }
+
+    fn add_all(&mut self, others: Self) {
+        for (nanos, count) in others.counts {
+            *self.counts.entry(nanos).or_default() += count;
+        }
+        self.total += others.total;
+    }
+
+    /// Returns a percentile of the durations, to three significant digits; `None` without requests. With fewer than a
+    /// hundred requests, the 99th percentile is the longest.
+    #[must_use]
+    pub(crate) fn percentile(&self, percent: u32) -> Option<Duration> {
+        let rank = (u128::from(self.total) * u128::from(percent.min(100))).div_ceil(100).max(1);
+        let mut seen = 0u128;
+        let found = self.counts.iter().find(|(_, count)| {
+            seen += u128::from(**count);
+            seen >= rank
+        });
+        found.map(|(nanos, _)| Duration::from_nanos(*nanos))
+    }
+
+    #[must_use]
+    pub(crate) const fn count(&self) -> u64 {
+        self.total
+    }
+}
+
+/// Rounds to three significant digits.
+fn rounded(nanos: u64) -> u64 {
+    let mut unit = 1;
+    while nanos / unit >= 1_000 {
+        unit *= 10;
+    }
+    nanos.saturating_add(unit / 2) / unit * unit
+}
+
+impl Served {
+    /// Makes an empty record, with at least two bins that are at first `width` wide. A width of zero becomes one
+    /// nanosecond.
+    #[must_use]
+    pub(crate) fn new(bins: usize, width: Duration) -> Self {
+        let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
+        Self { bins: bins.next_multiple_of(2).max(2), width, start: None, times: Vec::new() }
+    }
+
+    /// A time before the first counts as the first.
+    pub(crate) fn add(&mut self, at: Tick, took: Duration) {
+        let at = at.as_nanos();
+        let start = *self.start.get_or_insert(at - at % self.width);
+        let since = at.saturating_sub(start);
+        while since / self.width >= self.bins as u64 {
+            let mut rest = std::mem::take(&mut self.times).into_iter();
+            while let Some(mut first) = rest.next() {
+                first.add_all(rest.next().unwrap_or_default());
+                self.times.push(first);
+            }
+            self.width *= 2;
+        }
+        let bin = (since / self.width) as usize;
+        if self.times.len() <= bin {
+            self.times.resize_with(bin + 1, Times::default);
+        }
+        self.times[bin].add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    #[must_use]
+    pub(crate) const fn width(&self) -> Duration {
+        Duration::from_nanos(self.width)
+    }
+
+    /// The start of each bin, and the durations within it.
+    pub(crate) fn points(&self) -> impl Iterator<Item = (Tick, &Times)> {
+        let start = self.start.unwrap_or(0);
+        let at = move |bin: usize| Tick::from_nanos(start.saturating_add(bin as u64 * self.width));
+        self.times.iter().enumerate().map(move |(bin, times)| (at(bin), times))
+    }
+
+    /// Returns the end of the last bin; `None` without requests.
+    #[must_use]
+    pub(crate) fn end(&self) -> Option<Tick> {
+        self.points().last().map(|(at, _)| at.after(self.width()))
+    }
+
+    #[must_use]
+    pub(crate) fn all(&self) -> Times {
+        let mut all = Times::default();
+        self.times.iter().for_each(|times| all.add_all(times.clone()));
+        all
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,5 +384,57 @@ mod tests {
         series.add(Tick::EPOCH, 0, 1);
         assert_eq!(series.total(0), 3);
         assert!(series.points(0).count() <= 8);
+    }
+
+    #[test]
+    fn a_level_holds_until_it_is_set_again() {
+        let mut levels = Levels::new(8, Duration::from_secs(1));
+        for (second, level) in [(100, 3), (100, 5), (100, 2), (103, 4)] {
+            levels.set(Tick::from_secs(second), level);
+        }
+        let points: Vec<_> =
+            levels.points().map(|(at, level)| (at.as_nanos() / 1_000_000_000, level)).collect();
+        assert_eq!(points, [(100, 5), (101, 2), (102, 2), (103, 4)]);
+        assert_eq!((levels.most(), levels.now()), (5, 4));
+    }
+
+    #[test]
+    fn any_span_fits_and_the_highest_stays() {
+        let mut levels = Levels::new(4, Duration::from_millis(1));
+        levels.set(Tick::EPOCH, 9);
+        levels.set(Tick::from_nanos(1), 1);
+        levels.set(Tick::MAX, 2);
+        levels.set(Tick::EPOCH, 3);
+        let points: Vec<_> = levels.points().map(|(_, level)| level).collect();
+        assert!(points.len() <= 4 && points[0] == 9, "{points:?}");
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_times() {
+        let mut served = Served::new(4, Duration::from_secs(1));
+        for millis in 1..=200u64 {
+            served.add(Tick::from_secs(millis / 10), Duration::from_millis(millis));
+        }
+        let all = served.all();
+        let at = |percent| all.percentile(percent).map(|took| took.as_millis());
+        assert_eq!(
+            (all.count(), at(0), at(50), at(99), at(100)),
+            (200, Some(1), Some(100), Some(198), Some(200))
+        );
+        assert_eq!(Times::default().percentile(99), None);
+        assert!(served.points().count() <= 4);
+        assert_eq!(served.points().map(|(_, times)| times.count()).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn three_digits_are_kept() {
+        let rows = [(0, 0), (999, 999), (1_234, 1_230), (20_000_000, 20_000_000), (1_235_000, 1_240_000)];
+        for (nanos, want) in rows {
+            assert_eq!(rounded(nanos), want);
+        }
+        let mut served = Served::new(2, Duration::ZERO);
+        served.add(Tick::EPOCH, Duration::MAX);
+        served.add(Tick::MAX, Duration::ZERO);
+        assert_eq!(served.all().count(), 2);
     }
 }

@@ -26,7 +26,7 @@ use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 use self::operation_line::{LineIn, Op, ReplaceWord};
 use self::subject::{ChargedLimit, Policies, SingleLimit, Subject};
 use crate::source::MAX_LINE;
-use crate::thousands::grouped;
+use crate::units::grouped;
 use crate::unknown::{AssumedOn, UnknownNumber};
 
 pub(crate) use subject::algorithm;

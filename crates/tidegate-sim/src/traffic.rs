@@ -11,7 +11,6 @@
 //! times of requests do not depend on their durations and failures.
 
 mod grammar;
-mod key_choice;
 mod segment;
 
 use std::borrow::Cow;
@@ -23,9 +22,8 @@ use tidegate::{Cost, Outcome, Tick};
 
 pub use self::grammar::TrafficError;
 use self::grammar::{Words, segment};
-pub use self::key_choice::{Chance, KeyChoice, KeyDraws};
-use self::segment::{Keys, Segment};
-use segment::Fate;
+pub use self::segment::{Chance, KeyChoice, KeyDraws};
+use self::segment::{Fate, Keys, Segment};
 
 /// Traffic, as a list of segments. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -10,9 +10,8 @@ use tidegate_core::{Cost, Decision, Quota, Receipt, Retry, Standing, Tick};
 use tidegate_limits::store::refuse_repeated;
 use tidegate_limits::store::{Charge, ChargeAnswer, DecidedBy, Executed, Op, OwnedStep, Step};
 
-use super::asking::{FirstPass, LocalLines, Pending};
+use super::asking::{FirstPass, HeldUnits, LocalLines, Pending, TakenUnits};
 use super::draws::Return;
-use super::engine_part::{HeldUnits, TakenUnits};
 use super::leasable::Terms;
 use super::lease::{GivenBack, Lookup};
 use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState};

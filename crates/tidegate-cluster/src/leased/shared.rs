@@ -18,7 +18,7 @@ use tidegate_limits::store::{
     Charge, ChargeRules, Executed, Execution, Later, OwnedStep, Step, StepAnswer, Store,
 };
 
-use super::engine_part::LeaseHealth;
+use super::asking::LeaseHealth;
 use super::leasable::{AllTerms, Terms};
 use super::lease::Lease;
 use crate::Part;

@@ -11,8 +11,8 @@ use tidegate_core::Tick;
 use tidegate_limits::clock::{Clock, before};
 use tidegate_limits::store::Later;
 
-use super::division::{self, AVERAGED_OVER, Division, Reported, Shares};
 use super::protocol::{Leader, Node, ROUNDS, Seen};
+use super::{AVERAGED_OVER, Division, Reported, Shares, by_region, region_number};
 use crate::{Coordinator, CoordinatorError, Member, MemberReport, OwnReport, Part};
 
 pub(super) const NAME: &str = "shares";
@@ -129,7 +129,7 @@ impl Driver {
     #[must_use]
     pub fn in_region(mut self, name: &str) -> Self {
         let name = name.replace(['\n', '\r'], " ");
-        self.region = (!name.is_empty()).then(|| division::region_number(&name));
+        self.region = (!name.is_empty()).then(|| region_number(&name));
         self.own_report.with(|report| report.region = name);
         self
     }
@@ -286,7 +286,7 @@ impl Driver {
             number: member.joined,
             report: MemberReport::decode(&member.report),
         };
-        let members = division::by_region(members.iter().map(reported));
+        let members = by_region(members.iter().map(reported));
         {
             let mut status = self.status.lock();
             (status.leads, status.members) = (leads, nodes);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tidegate_core::Tick;
 use tidegate_limits::sync::short_or_long;
 
-use super::division::{self, Division, Reported, Shares};
 use super::protocol::{Leader, Node, Seen};
+use super::{Division, Reported, Shares, by_region, region_number};
 use crate::MemberReport;
 
 /// A generator of pseudo-random numbers, the same for one seed.
@@ -88,7 +88,7 @@ struct Peer {
 impl Peer {
     /// Its number in the document.
     fn number(&self) -> u64 {
-        if self.region.is_empty() { self.joined } else { division::region_number(&self.region) }
+        if self.region.is_empty() { self.joined } else { region_number(&self.region) }
     }
 }
 
@@ -253,7 +253,7 @@ impl World {
             Event::Looks(at) => {
                 let reported =
                     |member: &KnownMember| Reported { number: member.joined, report: member.report.clone() };
-                let members = division::by_region(self.members.iter().map(reported));
+                let members = by_region(self.members.iter().map(reported));
                 self.drawn += 1;
                 let drawn = self.drawn;
                 let peer = &mut self.peers[at];

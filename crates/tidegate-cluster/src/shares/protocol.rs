@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::Tick;
 
-use super::division::{self, AVERAGED_OVER, Division, NodeShare, Reported, Shares};
+use super::{AVERAGED_OVER, Division, NodeShare, Reported, Shares, is_region};
 
 /// The rounds in the time for which members are kept. Two in a row may fail before the part ends: the third begins
 /// three quarters into that time, and the part ends at four fifths.
@@ -152,7 +152,7 @@ impl Leader {
                 // The node is not a member, or the region has no member left, so its part has lapsed. A region keeps
                 // its row, with nothing, for one more turn: a node that joins it now may have read the document before
                 // this one.
-                let keeps_place = division::is_region(node.joined) && node.part > 0;
+                let keeps_place = is_region(node.joined) && node.part > 0;
                 if keeps_place {
                     (node.part, node.since) = (0, turn);
                 }

@@ -12,8 +12,8 @@ use super::super::budget;
 use super::super::diagnostic::Findings;
 use super::super::names::instead;
 use super::super::node::{Node, Spot};
+use super::attribute;
 use super::draft::{AttributeMatch, Draft, Granted, PolicyFileText};
-use super::keys::{self, attribute};
 use tidegate_gate::policy::Glob;
 use tidegate_limits::visible::excerpt;
 
@@ -28,7 +28,7 @@ pub(super) struct Domains {
 
 impl Domains {
     pub(super) fn add(&mut self, file: usize, node: &Node, findings: &mut Findings) {
-        if !keys::is_map(node, "the file", findings) {
+        if !super::is_map(node, "the file", findings) {
             return;
         }
         if node.entry("namespace").is_some() {
@@ -36,12 +36,12 @@ impl Domains {
             return;
         }
         // The name is that of the resource in xDS, as Envoy Gateway writes it.
-        keys::check(node, "the file", &["name", "domain", "descriptors"], &[], findings);
-        let Some(domain) = keys::text(node, "domain", findings).filter(|domain| !domain.is_empty()) else {
+        super::check(node, "the file", &["name", "domain", "descriptors"], &[], findings);
+        let Some(domain) = super::text(node, "domain", findings).filter(|domain| !domain.is_empty()) else {
             findings.error(node.spot, "the file has no domain; write the domain of Envoy's filter");
             return;
         };
-        let rules = keys::list(node.get("descriptors"), "descriptors", findings);
+        let rules = super::list(node.get("descriptors"), "descriptors", findings);
         let read = rules.iter().filter_map(|node| rule(file, node, findings)).collect::<Vec<_>>();
         self.trees.entry(domain.to_owned()).or_default().extend(read);
     }
@@ -233,23 +233,23 @@ impl Rule {
 }
 
 pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<Rule> {
-    if !keys::is_map(node, "a descriptor", findings) {
+    if !super::is_map(node, "a descriptor", findings) {
         return None;
     }
     let elsewhere = LIMIT.map(|word| (word, "in rate_limit"));
-    keys::check(node, "a descriptor", &RULE, &elsewhere, findings);
-    let key = keys::text(node, "key", findings).filter(|key| !key.is_empty());
+    super::check(node, "a descriptor", &RULE, &elsewhere, findings);
+    let key = super::text(node, "key", findings).filter(|key| !key.is_empty());
     if key.is_none() {
         findings.error(node.spot, "a descriptor has no key; write the key of the entry that Envoy sends");
     }
-    let value = keys::text(node, "value", findings).filter(|value| !value.is_empty());
+    let value = super::text(node, "value", findings).filter(|value| !value.is_empty());
     let limit = node.get("rate_limit");
     let granted = limit.and_then(|limit| granted(limit, findings));
     let name =
         limit.and_then(|limit| limit.text_of("name")).filter(|name| !name.is_empty()).map(str::to_owned);
     let replaces = limit.map(|limit| replaced(limit, name.as_deref(), findings)).unwrap_or_default();
-    let shadow = keys::flag(node, "shadow_mode", findings);
-    let quota = keys::flag(node, "quota_mode", findings);
+    let shadow = super::flag(node, "shadow_mode", findings);
+    let quota = super::flag(node, "quota_mode", findings);
     if let Some(spot) = quota {
         findings.warn(
             spot,
@@ -257,7 +257,7 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
              such rules refuses the call",
         );
     }
-    let shared = keys::flag(node, "share_threshold", findings);
+    let shared = super::flag(node, "share_threshold", findings);
     if let Some(spot) = shared
         && !value.is_some_and(|value| value.contains('*'))
     {
@@ -267,7 +267,7 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
         );
     }
     for word in ["detailed_metric", "value_to_metric"] {
-        if let Some(spot) = keys::flag(node, word, findings) {
+        if let Some(spot) = super::flag(node, word, findings) {
             findings.warn(
                 spot,
                 format_args!("{word}: metrics count by policy, not by value; /v1/keys/top lists the values that are refused most"),
@@ -277,7 +277,7 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
     if let Some((name, _)) = node.entry("metadata") {
         findings.warn(name.spot, "metadata is not sent to Envoy; the metadata of an answer names the policy, if the call asks for it");
     }
-    let rules = keys::list(node.get("descriptors"), "descriptors", findings);
+    let rules = super::list(node.get("descriptors"), "descriptors", findings);
     let rules = rules.iter().filter_map(|node| rule(file, node, findings)).collect();
     Some(Rule {
         key: key?.to_owned(),
@@ -298,11 +298,11 @@ pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<
 }
 
 fn granted(node: &Node, findings: &mut Findings) -> Option<Granted> {
-    if !keys::is_map(node, "rate_limit", findings) {
+    if !super::is_map(node, "rate_limit", findings) {
         return None;
     }
     let elsewhere = RULE.map(|word| (word, "in the descriptor, beside rate_limit"));
-    keys::check(node, "rate_limit", &LIMIT, &elsewhere, findings);
+    super::check(node, "rate_limit", &LIMIT, &elsewhere, findings);
     if let Some((name, value)) = node.entry("name")
         && value.text() != Some("")
     {
@@ -311,9 +311,9 @@ fn granted(node: &Node, findings: &mut Findings) -> Option<Granted> {
             "name: answers name the policy, which is called as the metrics there: domain, keys and values",
         );
     }
-    let unit = keys::text(node, "unit", findings);
-    let count = keys::whole(node, "requests_per_unit", u64::from(u32::MAX), findings);
-    if let Some(spot) = keys::flag(node, "unlimited", findings) {
+    let unit = super::text(node, "unit", findings);
+    let count = super::whole(node, "requests_per_unit", u64::from(u32::MAX), findings);
+    if let Some(spot) = super::flag(node, "unlimited", findings) {
         if unit.is_some() {
             findings.error(spot, "unlimited and unit exclude each other");
         }
@@ -342,7 +342,7 @@ fn granted(node: &Node, findings: &mut Findings) -> Option<Granted> {
 
 fn replaced(node: &Node, own: Option<&str>, findings: &mut Findings) -> Vec<(String, Spot)> {
     let mut names = Vec::new();
-    for one in keys::list(node.get("replaces"), "replaces", findings) {
+    for one in super::list(node.get("replaces"), "replaces", findings) {
         match one.text_of("name").filter(|name| !name.is_empty()) {
             None => findings.error(one.spot, "an element of replaces has no name; write - name: NAME"),
             Some(name) if Some(name) == own => {

@@ -14,8 +14,8 @@ use tidegate_core::Rate;
 use super::super::budget;
 use super::super::diagnostic::Findings;
 use super::super::node::{Node, Spot, Value};
+use super::attribute;
 use super::draft::{AttributeMatch, Draft, Granted, LeftOut, Matches, PolicyFileText};
-use super::keys::{self, attribute};
 use tidegate_gate::policy::Glob;
 use tidegate_limits::visible::excerpt;
 
@@ -41,35 +41,35 @@ pub(super) fn convert(file: usize, node: &Node, file_text: &mut PolicyFileText, 
 }
 
 fn limit(file: usize, at: usize, node: &Node, findings: &mut Findings) -> Option<Draft> {
-    if !keys::is_map(node, "a limit", findings) {
+    if !super::is_map(node, "a limit", findings) {
         return None;
     }
-    keys::check(node, "a limit", &KEYS, &[], findings);
+    super::check(node, "a limit", &KEYS, &[], findings);
     let mut needed = |key: &str| {
         if node.get(key).is_none() {
             findings.error(node.spot, format_args!("a limit has no {key}"));
         }
     };
     ["namespace", "max_value", "seconds"].into_iter().for_each(&mut needed);
-    let namespace = keys::text(node, "namespace", findings);
+    let namespace = super::text(node, "namespace", findings);
     if namespace.is_some_and(str::is_empty) {
         findings.error(node.spot, "the namespace is empty; write the domain of Envoy's filter");
     }
-    let count = keys::whole(node, "max_value", Rate::MAX_COUNT, findings);
-    let seconds = keys::whole(node, "seconds", LONGEST, findings);
+    let count = super::whole(node, "max_value", Rate::MAX_COUNT, findings);
+    let seconds = super::whole(node, "seconds", LONGEST, findings);
     if let (Some(0), Some(node)) = (seconds, node.get("seconds")) {
         findings.error(node.spot, "a window of 0 seconds limits nothing; write 1 or more");
     }
-    let name = keys::text(node, "name", findings).or(keys::text(node, "id", findings));
+    let name = super::text(node, "name", findings).or(super::text(node, "id", findings));
     let mut conditions = Conditions::default();
-    for one in keys::list(node.get("conditions"), "conditions", findings) {
+    for one in super::list(node.get("conditions"), "conditions", findings) {
         match one.text() {
             Some(text) => conditions.add(text, one.spot, findings),
             None => findings.error(one.spot, format_args!("a condition is a text, found {}", one.kind())),
         }
     }
     let mut by = BTreeSet::new();
-    for one in keys::list(node.get("variables"), "variables", findings) {
+    for one in super::list(node.get("variables"), "variables", findings) {
         match one.text() {
             Some(text) => by.extend(conditions.variable(text, one.spot, findings)),
             None => findings.error(one.spot, format_args!("a variable is a text, found {}", one.kind())),

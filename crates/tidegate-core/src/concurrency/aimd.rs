@@ -13,7 +13,7 @@
 use core::time::Duration;
 
 use super::bounds::Bounds;
-use super::law::{Evidence, Law, Sample};
+use super::{Evidence, Law, Sample};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};
 use crate::time::Tick;

@@ -20,7 +20,7 @@ mod best_moments;
 use core::time::Duration;
 
 use super::bounds::Bounds;
-use super::law::{Law, Sample, Signal};
+use super::{Law, Sample, Signal};
 use crate::average::interpolate;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};

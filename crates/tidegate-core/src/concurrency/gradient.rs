@@ -16,7 +16,7 @@
 use core::time::Duration;
 
 use super::bounds::{Bounds, LIMITS};
-use super::law::{Evidence, Law, Sample, nanos};
+use super::{Evidence, Law, Sample, nanos};
 use crate::average::{Average, interpolate};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};

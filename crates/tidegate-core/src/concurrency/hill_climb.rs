@@ -32,7 +32,7 @@ mod state;
 mod tests;
 
 use super::bounds::Bounds;
-use super::law::{Law, Sample};
+use super::{Law, Sample};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
 use crate::time::Tick;

@@ -18,7 +18,7 @@
 use core::time::Duration;
 
 use super::bounds::{Bounds, Jitter, LIMITS};
-use super::law::{Evidence, Law, Sample, nanos};
+use super::{Evidence, Law, Sample, nanos};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;

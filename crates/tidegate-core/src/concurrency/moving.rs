@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::adaptive::{Adaptive, AdaptiveState};
 use super::fixed::{Concurrency, ConcurrencyState};
-use super::law::{Law, Sample};
+use super::{Law, Sample};
 use crate::algorithm::Storable;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};

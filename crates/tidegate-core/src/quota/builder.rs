@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::algorithms::Quota;
+use super::Quota;
 use crate::error::{QuotaError, burst_in_range};
 use crate::rate::{
     Bandwidth, CalendarUnit, ColdFactor, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Refill, SlidingCounter,

@@ -17,8 +17,7 @@
 
 use core::time::Duration;
 
-use super::ranking::{MOST_SHARE, Ranking};
-use super::{Arrival, Room, Throttle};
+use super::{Arrival, MOST_SHARE, Ranking, Room, Throttle};
 use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
 use crate::time::{Tick, onward};

@@ -18,8 +18,7 @@
 
 use core::time::Duration;
 
-use super::ranking::{MOST_SHARE, Ranking};
-use super::{Arrival, Throttle};
+use super::{Arrival, MOST_SHARE, Ranking, Throttle};
 use crate::error::{QuotaError, in_range};
 use crate::guard::Outcome;
 use crate::time::Tick;

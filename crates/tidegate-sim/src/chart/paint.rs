@@ -9,8 +9,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use tidegate::visible;
 
 use super::ChartError;
-use super::canvas::{CURVES, Canvas, GRID, HIT, INK, LIMIT, PAPER, QUIET, SHADE, dashed, hex};
-use super::pixels::Pixels;
+use super::canvas::{CURVES, Canvas, GRID, HIT, INK, LIMIT, PAPER, Pixels, QUIET, SHADE, dashed, hex};
 
 pub(super) const WIDTH: u32 = 900;
 pub(super) const HEIGHT: u32 = 360;

@@ -10,8 +10,7 @@
 use super::client::{self, Clients};
 use super::csv::{is_escaped, known};
 use super::fields::Tail;
-use super::malformed::Malformed;
-use super::record::{Record, RequestLine};
+use super::record::{Malformed, Record, RequestLine};
 use super::time::{Timestamps, digits};
 
 #[derive(Clone, Debug, Default)]

@@ -5,10 +5,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::fields::Fields;
-use super::malformed::Malformed;
-use super::record::Record;
-use super::roles::means_time;
+use super::fields::{Fields, means_time};
+use super::record::{Malformed, Record};
 
 /// The first line read is the header.
 pub(super) struct Csv {

@@ -14,8 +14,8 @@ use super::envelope::{Envelope, HOLDERS, MAX_WORDS, behind, held};
 use super::fields::Tail;
 use super::json::Json;
 use super::log_format::{Cutter, LogFormat};
-use super::malformed::{Malformed, excerpt};
 use super::reader::{Reader, is_blank};
+use super::record::{Malformed, excerpt};
 
 /// The format of a log's lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

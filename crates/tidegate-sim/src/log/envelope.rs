@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::malformed::excerpt;
+use super::record::excerpt;
 
 /// The fields of a JSON object that may hold a line, best first: of Docker and Fluent Bit, of Google Cloud, of others.
 pub(super) const HOLDERS: [&str; 4] = ["log", "textPayload", "message", "msg"];

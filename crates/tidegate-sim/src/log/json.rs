@@ -10,8 +10,7 @@ use percent_encoding::percent_decode;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::fields::Fields;
-use super::malformed::Malformed;
-use super::record::{Record, text};
+use super::record::{Malformed, Record, text};
 
 /// The deepest nesting of objects that is still read.
 const MAX_DEPTH: usize = 8;

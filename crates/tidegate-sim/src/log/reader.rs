@@ -12,8 +12,7 @@ use super::csv::Csv;
 use super::detect::Format;
 use super::json::Json;
 use super::log_format::Cutter;
-use super::malformed::{Malformed, MalformedLine, excerpt};
-use super::record::Record;
+use super::record::{Malformed, MalformedLine, Record, excerpt};
 use crate::order::{OrderTally, OrderedLine, Reorder};
 
 #[derive(Debug)]

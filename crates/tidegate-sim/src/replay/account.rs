@@ -7,7 +7,7 @@ use tidegate::limiter::Rate;
 use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
 use tidegate::{Quota, Tick};
 
-use super::options::ReplayOptions;
+use super::ReplayOptions;
 use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
 use crate::peaks::Peaks;
 

@@ -1,4 +1,5 @@
-//! The results of a replay, for tables and for `-o json`.
+//! The results of a replay, for tables and for `-o json`; and whether its log was read well enough for them to be
+//! trusted.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +8,9 @@ use serde::Serialize;
 use tidegate::Tick;
 use tidegate::policy::Unit;
 
-use crate::json_units;
+use crate::log::Tally;
 use crate::peaks::{Distinct, KeyPeak};
-use crate::thousands::grouped;
+use crate::units::{self, grouped, percent};
 
 /// The results of one policy set over all requests.
 #[derive(Clone, Debug, Serialize)]
@@ -42,10 +43,10 @@ pub struct Outcome {
     /// Live keys that the store evicted for lack of room. If any, denials may be too few.
     pub evicted: u64,
     /// The time of the first request.
-    #[serde(rename = "first_at", serialize_with = "json_units::maybe_time")]
+    #[serde(rename = "first_at", serialize_with = "units::maybe_time")]
     pub first: Option<Tick>,
     /// The time of the last request.
-    #[serde(rename = "last_at", serialize_with = "json_units::maybe_time")]
+    #[serde(rename = "last_at", serialize_with = "units::maybe_time")]
     pub last: Option<Tick>,
     /// The figures of requests that entered a guard, if a policy has any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +112,7 @@ pub struct PolicyOutcome {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<GuardOutcome>,
     /// When it first denied a request or, if it only measures, would have denied one.
-    #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
+    #[serde(rename = "first_denied_at", serialize_with = "units::maybe_time")]
     pub first_denied: Option<Tick>,
 }
 
@@ -147,7 +148,7 @@ pub struct PeakRate {
     /// The amount, in cost units.
     pub count: u64,
     /// The window.
-    #[serde(rename = "window_ms", serialize_with = "json_units::span")]
+    #[serde(rename = "window_ms", serialize_with = "units::span")]
     pub window: Duration,
 }
 
@@ -230,7 +231,7 @@ const fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerChange {
     /// The time of the change.
-    #[serde(rename = "changed_at", serialize_with = "json_units::time")]
+    #[serde(rename = "changed_at", serialize_with = "units::time")]
     pub at: Tick,
     /// The key of the breaker; `(all)` if there is a single one for all requests.
     pub key: String,
@@ -253,10 +254,10 @@ pub struct ServiceOutcome {
     /// Requests that left with a failure or an overload.
     pub failed: u64,
     /// The median duration, to three significant digits.
-    #[serde(rename = "p50_ms", serialize_with = "json_units::maybe_span")]
+    #[serde(rename = "p50_ms", serialize_with = "units::maybe_span")]
     pub p50: Option<Duration>,
     /// The 99th percentile of the durations.
-    #[serde(rename = "p99_ms", serialize_with = "json_units::maybe_span")]
+    #[serde(rename = "p99_ms", serialize_with = "units::maybe_span")]
     pub p99: Option<Duration>,
     /// The most requests in guards at once.
     pub most_in_flight: u64,
@@ -270,3 +271,117 @@ pub(crate) const DENIED: usize = 2;
 /// Admitted requests that a policy in shadow mode, or a shadow limit, would have denied.
 pub(crate) const WOULD_DENY: usize = 3;
 pub(crate) const LANES: usize = 4;
+
+/// How much of a log may be faulty before its replay is not trusted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trust {
+    /// The largest share of malformed lines, 0 to 1.
+    pub max_malformed: f64,
+    /// The largest share of late requests, 0 to 1: those given the latest time seen.
+    pub max_late: f64,
+}
+
+impl Default for Trust {
+    /// 5 % malformed, 1 % late. A line left out hides at most its own denial; a late request is moved next to others
+    /// and causes false denials.
+    fn default() -> Self {
+        Self { max_malformed: 0.05, max_late: 0.01 }
+    }
+}
+
+/// A reason not to trust a replay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Doubt {
+    /// Too many lines are malformed.
+    Malformed {
+        /// The number of malformed lines.
+        lines: u64,
+        /// The number of all lines counted.
+        of: u64,
+        /// The allowed share.
+        most: f64,
+    },
+    /// Too many requests came too late to be sorted.
+    Late {
+        /// The number of late requests.
+        requests: u64,
+        /// The number of all requests.
+        of: u64,
+        /// The allowed share.
+        most: f64,
+    },
+}
+
+impl Trust {
+    /// Returns the reasons not to trust a log: none if its shares are within bounds, or it has no lines.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_sim::log::Tally;
+    /// use tidegate_sim::replay::Trust;
+    ///
+    /// let mut log = Tally { records: 95, malformed: 5, ..Tally::default() };
+    /// assert!(Trust::default().doubts(&log).is_empty());
+    /// log.malformed = 6;
+    /// let doubts = Trust::default().doubts(&log);
+    /// assert_eq!(doubts[0].to_string(), "6 of 101 lines (5.94 %) are malformed, more than 5.00 %: the number of denials may be too low");
+    /// ```
+    #[must_use]
+    pub fn doubts(&self, log: &Tally) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        let (lines, of) = malformed(log);
+        if share(lines, of) > self.max_malformed {
+            doubts.push(Doubt::Malformed { lines, of, most: self.max_malformed });
+        }
+        let (requests, of) = late(log);
+        if share(requests, of) > self.max_late {
+            doubts.push(Doubt::Late { requests, of, most: self.max_late });
+        }
+        doubts
+    }
+}
+
+impl Doubt {
+    /// Returns the measured share, 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        match *self {
+            Self::Malformed { lines, of, .. } => share(lines, of),
+            Self::Late { requests, of, .. } => share(requests, of),
+        }
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = percent(self.share());
+        match self {
+            Self::Malformed { lines, of, most } => write!(
+                f,
+                "{} of {} lines ({found}) are malformed, more than {}: the number of denials may be too low",
+                grouped(*lines),
+                grouped(*of),
+                percent(*most)
+            ),
+            Self::Late { requests, of, most } => write!(
+                f,
+                "{} of {} requests ({found}) came too late to be put in order, more than {}: denials may not be real",
+                grouped(*requests),
+                grouped(*of),
+                percent(*most)
+            ),
+        }
+    }
+}
+
+/// Returns the number of malformed lines, and that of malformed lines and requests together.
+pub(super) fn malformed(log: &Tally) -> (u64, u64) {
+    (log.malformed, log.malformed + log.records + log.unmatched)
+}
+
+/// Returns the number of requests that were given the latest time seen, and that of all requests, including unmatched
+/// ones.
+pub(super) fn late(log: &Tally) -> (u64, u64) {
+    (log.order.clamped, log.records + log.unmatched)
+}

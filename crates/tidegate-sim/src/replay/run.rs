@@ -1,5 +1,8 @@
-//! One policy set in a replay: its gate, and the figures of what the gate decided.
+//! One policy set in a replay: its gate, the figures of what the gate decided, and the requests that hold places in
+//! guards or count as in flight.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,10 +15,9 @@ use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySe
 use tidegate::store::CapacityError;
 use tidegate::{Gate, Outcome as Ended, Tick};
 
+use super::ReplayOptions;
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
-use super::in_flight::Leaving;
-use super::options::ReplayOptions;
 use super::outcome::{ADMITTED, DENIED, LANES, OFFERED, Outcome, PolicyOutcome, WOULD_DENY};
 use crate::series::Series;
 
@@ -285,6 +287,80 @@ impl Run {
             service: self.guards.as_ref().map(Guards::service),
             policies: self.policy_outcomes(),
         }
+    }
+}
+
+/// The most requests inside at once, over all runs; about 300 bytes each. Beyond it, the next one to leave leaves
+/// early, and is counted.
+const MOST: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) at: Tick,
+    pub(super) run: usize,
+    pub(super) places: Charged,
+    pub(super) entered: Entered,
+    pub(super) took: Option<Duration>,
+    pub(super) outcome: Ended,
+    /// How long the gate counts it as work, if it does.
+    pub(super) work: Option<Duration>,
+}
+
+/// Ordered by tick, then by arrival.
+#[derive(Debug)]
+struct Ordered {
+    arrival: u64,
+    leaving: Leaving,
+}
+
+impl Ordered {
+    fn key(&self) -> (Tick, u64) {
+        (self.leaving.at, self.arrival)
+    }
+}
+
+impl PartialEq for Ordered {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Ordered {}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inside {
+    heap: BinaryHeap<Reverse<Ordered>>,
+    arrivals: u64,
+}
+
+impl Inside {
+    /// Removes and returns the next request that leaves at `at` or earlier. One that leaves at a tick makes room for
+    /// one that arrives at that tick.
+    pub(super) fn leaves_by(&mut self, at: Tick) -> Option<Leaving> {
+        if self.heap.peek()?.0.leaving.at > at {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(ordered)| ordered.leaving)
+    }
+
+    /// Adds a request. If there is no room for both, removes and returns the next one to leave.
+    pub(super) fn enter(&mut self, leaving: Leaving) -> Option<Leaving> {
+        let early = if self.heap.len() >= MOST { self.heap.pop() } else { None };
+        self.arrivals += 1;
+        self.heap.push(Reverse(Ordered { arrival: self.arrivals, leaving }));
+        early.map(|Reverse(ordered)| ordered.leaving)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Replays of small logs under real policies.
 
 mod conditions;
-mod switches;
 
 use std::ops::ControlFlow;
 use std::path::Path;

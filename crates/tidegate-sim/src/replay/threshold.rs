@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::outcome::{Outcome, PolicyOutcome, SHADOW_LIMIT, share};
-use super::trust;
+use super::outcome::{Outcome, PolicyOutcome, SHADOW_LIMIT, late, malformed, share};
 use crate::log::Tally;
 use crate::peaks::Distinct;
-use crate::thousands::grouped;
+use crate::units::grouped;
 
 /// An error in an expression, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -237,8 +236,8 @@ impl Threshold {
     /// request, the measure is always 0, or the number is more than all requests or keys.
     pub fn measure(&self, outcome: &Outcome, log: &Tally) -> Result<Verdict, String> {
         let (part, whole) = match &self.policy {
-            None if self.measure == Measure::Malformed => trust::malformed(log),
-            None if self.measure == Measure::Late => trust::late(log),
+            None if self.measure == Measure::Malformed => malformed(log),
+            None if self.measure == Measure::Late => late(log),
             None => {
                 self.can_hold_of_all(outcome)?;
                 self.within(outcome, None)?;

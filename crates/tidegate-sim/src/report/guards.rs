@@ -5,15 +5,13 @@ use tidegate::{Tick, visible};
 
 use super::pictures::{axis, window_words};
 use crate::chart::{Band, Curve, Height, TimeAxis, Track, Tracks};
-use crate::levels::Levels;
 use crate::peaks::{Distinct, KeyDetail, PathCount};
 use crate::replay::{
     ADMITTED, BreakerBand, BreakerState, DENIED, GuardLimit, Guards, OFFERED, Outcome, PeakRate,
     PolicyOutcome, Replay, WOULD_DENY,
 };
-use crate::series::Series;
-use crate::served::Served;
-use crate::thousands::grouped;
+use crate::series::{Levels, Series, Served};
+use crate::units::grouped;
 
 const MOST_RUNS: usize = 6;
 
@@ -181,7 +179,7 @@ fn service_times(served: &Served) -> Option<Track> {
 /// Returns the curve of a percentile of the durations, in milliseconds; `None` if no request has left.
 fn percentile(name: &str, served: &Served, percent: u32) -> Option<Curve> {
     let end = served.end()?;
-    let at = |(at, times): (Tick, &crate::served::Times)| {
+    let at = |(at, times): (Tick, &crate::series::Times)| {
         (at, times.percentile(percent).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3))
     };
     Some(Curve { name: name.to_owned(), steps: served.points().map(at).collect(), end })

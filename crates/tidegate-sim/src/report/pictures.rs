@@ -8,7 +8,7 @@ use crate::chart::{
     Chart, ChartError, Curve, Level, OverTime, Panel, Panels, PeakOfKey, PeaksByRank, TimeAxis,
 };
 use crate::replay::{ADMITTED, DENIED, Granted, OFFERED, Outcome, PolicyOutcome, Replay, share};
-use crate::thousands::{grouped, percent};
+use crate::units::{grouped, percent};
 
 /// The file format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

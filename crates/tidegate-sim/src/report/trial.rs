@@ -15,7 +15,7 @@ use super::pictures::{Peaks, window_words};
 use crate::chart::{Chart as _, ChartError, Level, Movable};
 use crate::ladder::{Ladder, Ladders, NewlyHit, Rung};
 use crate::replay::{PolicyOutcome, Replay};
-use crate::thousands::{grouped, percent};
+use crate::units::{grouped, percent};
 
 pub(super) const SCRIPT: &str = include_str!("line.js");
 

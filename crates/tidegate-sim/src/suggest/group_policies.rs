@@ -7,13 +7,13 @@ use serde::Serialize;
 use tidegate::Quota;
 use tidegate::policy::{Glob, Limit, Match, Policy, Want};
 
-use super::options::{Readings, Step, SuggestError, SuggestOptions};
 use super::outliers::{Fate, StandsOut};
 use super::signs::{ClientKind, Signs};
 use super::watch::{Group, KeyWatch, Shared};
+use super::{Readings, Step, SuggestError, SuggestOptions};
 use crate::policy_yaml::{in_words, scope};
 use crate::replay::PeakRate;
-use crate::thousands::grouped;
+use crate::units::grouped;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
 
 pub(super) const NARROWER: usize = 3;

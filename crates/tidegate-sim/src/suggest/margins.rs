@@ -14,8 +14,8 @@ use foldhash::quality::RandomState;
 use tidegate::Tick;
 use tidegate::limiter::Rate;
 
+use super::SuggestError;
 use super::bursts::{KeyNeed, Needs};
-use super::options::SuggestError;
 use crate::log::Record;
 use crate::what_if::{Asking, Candidate};
 

@@ -8,15 +8,13 @@ use tidegate::policy::{CostErrors, Policy};
 
 use super::bursts::{KeyNeed, Needs};
 use super::candidates::{self, Cut, Known, Purpose, WORTH_A_POLICY};
-use super::caution::Caution;
 use super::choose::{Choice, choose};
 use super::group_policies::{NARROWER, Narrower, narrower, selected};
 use super::margins::{self, Halves, Point};
-use super::options::{Readings, Step, SuggestError, SuggestOptions};
-use super::outliers;
 use super::signs::{ClientKind, Evidence};
-use super::suggestion::{Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
+use super::suggestion::{Caution, Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
 use super::watch::KeyWatch;
+use super::{Readings, Step, SuggestError, SuggestOptions, outliers};
 use crate::meter::Meter;
 use crate::policy_yaml::scope;
 use crate::replay::PeakRate;

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::bursts::{KeyNeed, Needs};
 use super::candidates::Known;
-use super::caution::Caution;
 use super::signs::{ClientKind, Evidence, Signs};
+use super::suggestion::Caution;
 use super::watch::KeyWatch;
 
 /// The most keys reported of each fate.

@@ -23,9 +23,9 @@ use serde::Serialize;
 
 use self::page_turns::PageTurns;
 use self::rhythm::Rhythm;
-use crate::json_units;
 use crate::log::{Record, text};
 use crate::replay::share;
+use crate::units;
 
 pub(super) use page_turns::Few;
 
@@ -371,7 +371,7 @@ pub struct Signs {
     /// The agent of nine requests in ten, cut after 120 bytes.
     pub agent: Option<String>,
     /// The pause between two rounds of requests, if they come at an even pace.
-    #[serde(rename = "every_ms", serialize_with = "json_units::maybe_span")]
+    #[serde(rename = "every_ms", serialize_with = "units::maybe_span")]
     pub every: Option<Duration>,
 }
 

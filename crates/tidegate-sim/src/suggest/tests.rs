@@ -8,7 +8,7 @@ use super::*;
 use crate::log::Log;
 use crate::peaks::Distinct;
 use crate::replay::Doubt;
-use crate::thousands::percent;
+use crate::units::percent;
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
 
 /// Suggests from requests given as (second, client, user), in any order.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::super::law::Sample;
+use super::super::Sample;
 use super::reading::Reading;
 use super::reserve::Shares;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};

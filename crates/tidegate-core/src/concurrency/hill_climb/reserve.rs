@@ -12,8 +12,8 @@
 
 use core::time::Duration;
 
+use super::super::Sample;
 use super::super::bounds::{Bounds, LIMITS};
-use super::super::law::Sample;
 use super::reading::Reading;
 use super::state::{FEW_FAIL, HillClimbState, LEAP, LONGEST_WAIT, STEP};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};

@@ -1,7 +1,6 @@
 //! Tests of the hill climb against services of one line each: how long work takes with a given number inside.
 
 mod bytes;
-mod random;
 mod reserve;
 mod taken_back;
 
