@@ -296,7 +296,7 @@ mod file_tests {
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::fs::write(&file, "old").unwrap();
         let gone = create(&dir.path().join("gone/file"), "x").unwrap_err();
-        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        assert_eq!(gone.kind(), ErrorKind::NotFound);
         assert!(!gone.to_string().contains("gone"), "{gone}");
         std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         // Only root may give files away; for other users the owner stays the same either way.
@@ -328,7 +328,7 @@ mod file_tests {
             let _ = std::fs::remove_file(&planted);
             std::fs::write(&victim, "kept").unwrap();
             symlink(target, &planted).unwrap();
-            assert_eq!(create(&planted, "x").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(create(&planted, "x").unwrap_err().kind(), ErrorKind::AlreadyExists);
             put(&planted, b"picture").unwrap();
             assert_eq!((text(&victim).as_str(), text(&planted).as_str()), ("kept", "picture"));
             assert!(!planted.is_symlink());

@@ -168,7 +168,7 @@ fn what_cannot_be_tried_is_refused() {
     let slow = candidate(1, 86_400, 1 << 40);
     assert!(matches!(WhatIf::new(&policy(&[]), &[slow], options), Err(WhatIfError::TooSlow { .. })));
     assert!(matches!(WhatIf::new(&policy(&["a", "a"]), &[], options), Err(WhatIfError::Policy(_))));
-    for charge in [tidegate::policy::ChargeOn::Failure, tidegate::policy::ChargeOn::Always] {
+    for charge in [ChargeOn::Failure, ChargeOn::Always] {
         let mut otherwise = policy(&[]);
         otherwise.charge = charge;
         assert!(matches!(WhatIf::new(&otherwise, &[], options), Err(WhatIfError::ChargesOtherwise { .. })));
