@@ -48,8 +48,7 @@ fn served(
     seed: u64,
 ) -> Vec<Ask> {
     let clock = ManualClock::at(Tick::from_nanos(START));
-    let gate =
-        Gate::in_memory(Arc::clone(&server.policies), 1_000).unwrap().with_clock(clock.clone());
+    let gate = Gate::in_memory(Arc::clone(&server.policies), 1_000).unwrap().with_clock(clock.clone());
     let mut state = seed;
     let mut spans: Vec<(u64, Ask)> = (0..asks)
         .map(|number| {
