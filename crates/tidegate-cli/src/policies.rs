@@ -323,18 +323,18 @@ mod tests {
         assert_eq!(
             printed(text),
             "error: policy \"per-ip\": rate: \"M\" could be minute or month; write min or month
-     --> t.yaml:5:37
-      |
-    5 |     limit: { algorithm: gcra, rate: 100/M, bust: 200 } # é
-      |                                     ^^^^^
+ --> t.yaml:5:37
+  |
+5 |     limit: { algorithm: gcra, rate: 100/M, bust: 200 } # é
+  |                                     ^^^^^
 
-    error: policy \"per-ip\": unknown key \"bust\" in limit; did you mean \"burst\"?
-     --> t.yaml:5:44
-      |
-    5 |     limit: { algorithm: gcra, rate: 100/M, bust: 200 } # é
-      |                                            ^^^^
+error: policy \"per-ip\": unknown key \"bust\" in limit; did you mean \"burst\"?
+ --> t.yaml:5:44
+  |
+5 |     limit: { algorithm: gcra, rate: 100/M, bust: 200 } # é
+  |                                            ^^^^
 
-    "
+"
         );
     }
 
