@@ -23,7 +23,7 @@ pub use cell::Forgotten;
 pub use cell::{AfterLoss, Cell};
 pub use execute::{execute, execute_within};
 pub use guards::{BreakerView, GuardChange, Handling, Moved};
-pub(crate) use memory::{Absent, CachedClass, Fingerprint, Reading, WordOutcome};
+pub(crate) use memory::{Absent, CachedClass, Fingerprint, PermanentLimit, Reading, WordOutcome};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub use owned::OwnedStep;
 #[doc(hidden)]

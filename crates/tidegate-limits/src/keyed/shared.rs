@@ -19,8 +19,8 @@ use crate::observer::{Event, KeyDigest, Observer};
 use crate::precision::Precision;
 use crate::reservation::{ChargeOwner, HeldCharge};
 use crate::store::{
-    CachedClass, Charge, ChargeRules, Executed, Fingerprint, MemoryStore, Op, Reading, Step, Store,
-    WordOutcome,
+    CachedClass, Charge, ChargeRules, Executed, Fingerprint, MemoryStore, Op, PermanentLimit, Reading, Step,
+    Store, WordOutcome,
 };
 use crate::sync::unexplored::{AtomicU64, Mutex};
 
@@ -256,6 +256,9 @@ impl KeyedState {
 
     #[inline(never)]
     fn decide_slowly<T: CheckResult>(&self, key: &[u8], cost: Cost) -> T {
+        if let Some(report) = self.refusal(key, cost.units()) {
+            return T::refused(report, cost.units());
+        }
         match self.reading(self.tick()) {
             Some(by) => self.decide_at_length(self.store.fingerprint(key), key, &by, cost),
             None => T::of(self.decide_by_store(key, cost)),
@@ -288,19 +291,24 @@ impl KeyedState {
                 touched ^= self.store.touch(*fingerprint);
             }
             std::hint::black_box(touched);
-            let mut outcomes = [WordOutcome::Undecided; BATCH];
-            let mut refused = false;
-            for (outcome, fingerprint) in outcomes.iter_mut().zip(&fingerprints[..keys.len()]) {
-                *outcome = self.store.permit_or_read(*fingerprint, &by, 1);
-                refused |= matches!(outcome, WordOutcome::Refused(_));
-            }
-            // One reading of the clock, after all words were read, decides all refusals: as in `decide_by_clock`.
-            let later = if refused { by.later(self.time.now()) } else { None };
-            for ((key, fingerprint), outcome) in keys.iter().zip(&fingerprints).zip(outcomes) {
+            // From the first refusal on: the words of the keys that follow, and then one reading of the clock for all of
+            // them. It refuses a key whose word is still the same, as in `decide_by_clock`.
+            let mut seen: [Option<u64>; BATCH] = [None; BATCH];
+            let mut later = None;
+            for (at, (key, fingerprint)) in keys.iter().zip(&fingerprints).enumerate() {
+                let outcome = self.store.permit_or_read(*fingerprint, &by, 1);
+                if let (WordOutcome::Refused(_), None) = (outcome, &later) {
+                    for (seen, fingerprint) in seen.iter_mut().zip(&fingerprints[..keys.len()]).skip(at) {
+                        *seen = self.store.word(*fingerprint, by.limit.class());
+                    }
+                    later = by.later(self.time.now());
+                }
                 let result = match (outcome, &later) {
                     (WordOutcome::Permitted(word), _) => T::permitted(by.form.report(word, by.now)),
-                    (WordOutcome::Refused(seen), Some(by)) if by.form.take(seen, by.now, 1).is_none() => {
-                        T::refused(by.form.report(seen, by.now), 1)
+                    (WordOutcome::Refused(word), Some(by))
+                        if seen[at] == Some(word) && by.form.take(word, by.now, 1).is_none() =>
+                    {
+                        T::refused(by.form.report(word, by.now), 1)
                     }
                     _ => key.with_bytes(|bytes| self.decide_at_length(*fingerprint, bytes, &by, Cost::ONE)),
                 };
@@ -319,15 +327,31 @@ impl KeyedState {
         self.fast_class.store(class.map_or(0, CachedClass::bits), Ordering::Relaxed);
     }
 
-    /// Spends units of a key by the shared tick of the system clock, and returns the standing afterwards. `None` if it
-    /// is refused, or cannot be decided without a call.
+    /// Returns the limit of a key that may be decided without a call.
     #[inline(always)]
-    fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
+    fn limit_at_hand(&self, key: &[u8]) -> Option<&PermanentLimit> {
         if key.len() > SHORT || self.precision == Precision::Exact {
             return None;
         }
         let class = CachedClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
-        let limit = self.store.cached_limit(class)?;
+        self.store.cached_limit(class)
+    }
+
+    /// Returns the standing of a key that is refused the units by the clock, which is read after the key's word, as in
+    /// [`KeyedState::decide_by_clock`]. `None` if it is not, or not for certain.
+    #[inline(always)]
+    fn refusal(&self, key: &[u8], units: u64) -> Option<GcraReport> {
+        let limit = self.limit_at_hand(key)?;
+        let word = self.store.word(self.store.fingerprint(key), limit.class())?;
+        let now = limit.form.scaled(self.time.now())?;
+        limit.form.take(word, now, units).is_none().then(|| limit.form.report(word, now))
+    }
+
+    /// Spends units of a key by the shared tick of the system clock, and returns the standing afterwards. `None` if it
+    /// is refused, or cannot be decided without a call.
+    #[inline(always)]
+    fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
+        let limit = self.limit_at_hand(key)?;
         let now = limit.form.scaled(self.time.shared_tick()?)?;
         let word = self.store.permit(self.store.fingerprint(key), limit, now, units)?;
         Some(limit.form.report(word, now))

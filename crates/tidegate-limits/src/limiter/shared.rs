@@ -277,7 +277,8 @@ impl LimiterState {
         match decided {
             Ok(result) => result,
             Err(Undecided::Lost) => self.decide_after_loss(cost),
-            Err(why) => self.decide_otherwise(cost, why, 0),
+            Err(Undecided::ByClock) => self.decide_by_clock(cost),
+            Err(Undecided::NotAsked) => self.decide_otherwise(cost, Undecided::NotAsked, 0),
         }
     }
 

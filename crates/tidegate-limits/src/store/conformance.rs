@@ -138,6 +138,9 @@ pub fn quotas() -> Vec<Arc<Quota>> {
             .build()
             .map(Quota::from),
         Quota::per_second(3).burst(7).aligned_bucket(),
+        // Two limits of one pace are two limits all the same.
+        Quota::per_minute(3).burst(3).gcra(),
+        Quota::per(1, Duration::from_secs(20)).burst(3).gcra(),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
@@ -209,7 +212,7 @@ impl<'a> Subject<'a> {
         // A store may follow a clock that is far behind, so that a clock that was far ahead for a moment does not stop
         // time.
         let held = |tick: Tick| {
-            let (behind, at) = (self.moved.since(tick), executed.at);
+            let (behind, at) = (self.latest.since(tick), executed.at);
             (tick.max(self.moved)..=tick.max(self.latest)).contains(&at)
                 || behind > FAR_BEHIND && at > self.moved
         };

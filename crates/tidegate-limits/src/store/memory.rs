@@ -209,6 +209,13 @@ impl MemoryStore {
         self.shared.table.permit(fingerprint, first, now, units)
     }
 
+    /// Returns the word of a key under this limit, which no thread has seized; `None` where there is none, or it cannot be
+    /// read so. Writes nothing.
+    #[inline]
+    pub(crate) fn word(&self, fingerprint: Fingerprint, class: Class) -> Option<u64> {
+        self.shared.table.word(fingerprint, class)
+    }
+
     /// As [`MemoryStore::permit`], in both lines. Of a refused key, returns the word that was seen.
     #[inline]
     pub(crate) fn permit_or_read(
@@ -301,7 +308,8 @@ impl MemoryStore {
         executed: &mut Executed,
     ) -> Result<(), StoreError> {
         let (table, time) = (&self.shared.table, &self.shared.time);
-        (executed.at, executed.by) = (time.hold(step.now), DecidedBy::Local);
+        (executed.at, executed.by, executed.breaker) = (time.hold(step.now), DecidedBy::Local, None);
+        executed.moved.clear();
         if table.execute_at_once::<RECEIPTS, TRACK>(step, executed.at, &fingerprint, executed).is_some() {
             return Ok(());
         }
@@ -698,6 +706,13 @@ mod write_tests {
                     let (allowed, written) = writes(|| take(&**store, &quota, &keys, &clock));
                     assert!(!allowed);
                     assert_eq!(written, 0, "{name}, {count} limits");
+                }
+                // Callers that come once each, refused by a limit over all of them.
+                for new in 200..210 {
+                    let keys = [keys[0], [new]];
+                    let (allowed, written) = writes(|| take(&**store, &quota, &keys, &clock));
+                    assert!(!allowed);
+                    assert_eq!(written, 0, "{name}, a new key");
                 }
             }
         }

@@ -67,8 +67,14 @@ impl SharedTick {
     /// For a reader that found no tick and has read the clock. Answers a question if there is one; otherwise returns
     /// whether to wake the keeper.
     pub(super) fn missed(&self, now: u64) -> bool {
-        if self.tick.compare_exchange(ASKING, WANTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            return false;
+        match self.tick.load(Ordering::Relaxed) {
+            ASLEEP => {}
+            ASKING => {
+                let _ = self.tick.compare_exchange(ASKING, WANTED, Ordering::AcqRel, Ordering::Relaxed);
+                return false;
+            }
+            // Answered already, or kept again: until the next beat nobody writes.
+            _ => return false,
         }
         // Relaxed, all three: they only estimate how busy it is, and one wake too many or too few does no harm.
         if self.misses.fetch_add(1, Ordering::Relaxed) % MISSES != MISSES - 1 {

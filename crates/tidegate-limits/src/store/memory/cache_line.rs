@@ -69,9 +69,9 @@ impl Slot {
     /// Reads the word of the key with this name, and writes nothing; `None` while another thread holds the slot, or where
     /// the slot is another key's. `is` returns whether a slot with the key's name is that key's.
     ///
-    /// The name is read before the word and after it. If the slot is given to another key in between, one of the two
-    /// names differs: whoever renames a slot has seized it before, and releases it afterwards. Only a slot that goes to
-    /// another key *and back* between two loads is not noticed.
+    /// The name is read before the word and after it, and then the word once more. If the slot is given to another key in
+    /// between, one of the two names differs, or one of the words: whoever renames a slot has seized it before, and
+    /// releases it afterwards.
     #[inline]
     pub(super) fn read(&self, name: Name, is: impl Fn() -> bool) -> Option<u64> {
         // Acquire, with the Release of `rename`: the word of the slot's former key is not seen any more.
@@ -82,12 +82,24 @@ impl Slot {
         fence(Ordering::Acquire);
         // Acquire, with the Release of `drop`: the name and the key that belong to the word are seen.
         let word = self.word.load(Ordering::Acquire);
-        (word != SEIZED && self.name() == name && is()).then_some(word)
+        let same = word != SEIZED && self.name() == name && is();
+        // As above: a slot that went to another key and back has another word now.
+        fence(Ordering::Acquire);
+        (same && self.word() == word).then_some(word)
     }
 
-    /// Seizes the slot if it still has this word, which must not be [`SEIZED`].
+    /// Says whether another thread holds the slot.
+    pub(super) fn is_seized(&self) -> bool {
+        self.word() == SEIZED
+    }
+
+    /// Seizes the slot if it still has this word and no thread holds it.
     #[inline(always)]
     pub(super) fn try_seize(&self, word: u64) -> Option<Seized<'_>> {
+        // A limit refuses on `SEIZED`, but a form that mixes the numbers of two limits may not.
+        if word == SEIZED {
+            return None;
+        }
         // Acquire, with the Release of `drop`: makes the last holder's writes visible.
         self.word.compare_exchange(word, SEIZED, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Seized { slot: self, word })
@@ -144,6 +156,12 @@ impl<'t> CacheLine<'t> {
             }
             _ => None,
         }
+    }
+
+    /// Reads the word of the key with this name; `None` where no slot has the name, or its word cannot be read.
+    #[inline]
+    pub(super) fn read(self, name: Name) -> Option<u64> {
+        self.glance(name)?.read(name, || true)
     }
 
     /// As [`CacheLine::permit`]; a key is refused by what its slot holds, and nothing is written. `None` where no slot of
@@ -214,10 +232,7 @@ impl<'t> CacheLine<'t> {
 
     pub(super) fn seize(self, at: usize) -> Seized<'t> {
         let slot = &self.slots[at];
-        wait_for(|| {
-            let word = slot.word();
-            if word == SEIZED { None } else { slot.try_seize(word) }
-        })
+        wait_for(|| slot.try_seize(slot.word()))
     }
 
     #[inline]
@@ -519,6 +534,8 @@ impl FullKeys {
     pub(super) fn keep(&self, line: usize, slot: usize, key: FullKey) {
         let kept = &self.kept.get(line)[slot];
         let FullKey([low, high]) = key;
+        // Release, with the fence in `Slot::read`: who sees any of the key also sees the slot seized.
+        fence(Ordering::Release);
         kept.low.store(low, Ordering::Relaxed);
         kept.high.store(high, Ordering::Relaxed);
     }
@@ -748,20 +765,21 @@ mod loom_model {
                 let spent = by.form.take(0, by.now, 1).unwrap();
                 let word = move |key| if key == THEIRS { spent } else { 0 };
                 let slots = line(0);
-                let full_key = Arc::new(loom::sync::atomic::AtomicU64::new(from));
+                let full_keys = Arc::new(FullKeys::new(1).unwrap());
+                (0..WAYS).for_each(|at| full_keys.keep(0, at, FullKey([from, from])));
                 CacheLine::of(&slots).seize(0).leave(word(from));
                 let other = {
-                    let (slots, full_key) = (Arc::clone(&slots), Arc::clone(&full_key));
+                    let (slots, full_keys) = (Arc::clone(&slots), Arc::clone(&full_keys));
                     loom::thread::spawn(move || {
                         let held = CacheLine::of(&slots).lock();
                         if let Some(mut seized) = held.word(0).and_then(|seen| held.try_seize(0, seen)) {
-                            full_key.store(to, Ordering::Relaxed);
+                            full_keys.keep(0, 0, FullKey([to, to]));
                             seized.rename(&held, ANN);
                             seized.word = word(to);
                         }
                     })
                 };
-                let is = || full_key.load(Ordering::Relaxed) == OURS;
+                let is = || full_keys.holds(0, 0, FullKey([OURS, OURS]));
                 assert_eq!(slots[0].refused(ANN, is, &by, 1), None);
                 other.join().unwrap();
             });

@@ -482,13 +482,14 @@ mod loom_model {
             let slots = Arc::new(<[Slot; WAYS]>::default());
             let entry = Arc::new(StoredLimit::new(class, 0, &small, &small_form));
             let tick = Tick::from_secs(1);
-            let spent = move |form: &GcraWord| form.take(0, form.scaled(tick).unwrap(), 1).unwrap();
+            let spent =
+                move |form: &GcraWord, units| form.take(0, form.scaled(tick).unwrap(), units).unwrap();
             {
                 let held = CacheLine::of(&slots).lock();
                 (0..WAYS).for_each(|at| CacheLine::of(&slots).seize(at).rename(&held, Name::EMPTY));
                 let mut seized = CacheLine::of(&slots).seize(0);
                 seized.rename(&held, ann);
-                seized.word = spent(&small_form);
+                seized.word = spent(&small_form, 1);
             }
             // Reads each number, so that loom creates it before the threads start.
             let before = entry.read();
@@ -515,7 +516,8 @@ mod loom_model {
                     let held = line.lock();
                     let mut seized = line.seize(0);
                     seized.rename(&held, ann);
-                    seized.word = spent(&large_form);
+                    // Another word than that of the small limit, which would refuse on it.
+                    seized.word = spent(&large_form, 2);
                     true
                 })
             };
@@ -542,7 +544,7 @@ mod loom_model {
                     assert!(given && is_large, "the small limit was used up");
                     assert_eq!(line.seize(0).word, word);
                 }
-                Some(WordOutcome::Refused(word)) => assert!(!is_large && word == spent(&small_form)),
+                Some(WordOutcome::Refused(word)) => assert!(!is_large && word == spent(&small_form, 1)),
                 Some(WordOutcome::Undecided) | None => {}
             }
             if admitted && !is_large {

@@ -23,6 +23,8 @@ pub(crate) struct StoredLimit {
     /// The quota's address in memory, to compare it with a caller's quota without a lock.
     address: AtomicU64,
     form: [AtomicU64; 6],
+    /// The units and nanoseconds of the quota's rate, which is more than its form: 3 a minute are not 1 in 20 seconds.
+    rate: [AtomicU64; 2],
     quota: Mutex<Option<Arc<Quota>>>,
 }
 
@@ -34,6 +36,7 @@ impl StoredLimit {
             owner: AtomicU32::new(owner),
             address: AtomicU64::new(address(quota)),
             form: form.parts().map(AtomicU64::new),
+            rate: rate(quota).map(AtomicU64::new),
             quota: Mutex::new(Some(Arc::clone(quota))),
         }
     }
@@ -68,7 +71,9 @@ impl StoredLimit {
         // stamp afterwards.
         self.owner.store(owner, Ordering::Release);
         self.address.store(address(quota), Ordering::Release);
-        for (kept, number) in self.form.iter().zip(form.parts()) {
+        for (kept, number) in
+            self.form.iter().chain(&self.rate).zip(form.parts().into_iter().chain(rate(quota)))
+        {
             kept.store(number, Ordering::Release);
         }
         self.turn();
@@ -85,6 +90,13 @@ impl StoredLimit {
 pub(crate) struct PermanentLimit {
     pub(super) entry: StoredLimit,
     pub(crate) form: GcraWord,
+}
+
+impl PermanentLimit {
+    #[inline(always)]
+    pub(crate) const fn class(&self) -> Class {
+        self.entry.class
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -151,24 +163,35 @@ impl Limit<'_> {
         CachedClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
     }
 
-    /// Returns whether words of this limit mean the same under `quota`. As for [`Limit::form`], the result is discarded if
-    /// the number was given to another limit meanwhile.
+    /// Returns whether this is the limit of `quota`. As for [`Limit::form`], the result is discarded if the number was given
+    /// to another limit meanwhile.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         self.entry.address.load(Ordering::Acquire) == address(quota) || self.equals(quota)
     }
 
-    /// Compares the forms, for which no lock is needed: a policy that was loaded again has an equal quota at another address.
+    /// Compares the numbers, for which no lock is needed: a policy that was loaded again has an equal quota at another
+    /// address.
     #[cold]
     #[inline(never)]
     fn equals(&self, quota: &Arc<Quota>) -> bool {
+        let Quota::Gcra(limit) = &**quota else { return false };
         let form = self.form();
-        matches!(&**quota, Quota::Gcra(limit) if GcraWord::new(limit, form.origin()) == Some(form))
+        let kept = [0, 1].map(|at| self.entry.rate[at].load(Ordering::Acquire));
+        kept == rate(quota) && GcraWord::new(limit, form.origin()) == Some(form)
     }
 
     /// Returns the quota; `None` where the number no longer belongs to the limit that was read.
     pub(super) fn quota(&self) -> Option<Arc<Quota>> {
         self.entry.quota.lock().clone().filter(|_| self.holds())
+    }
+}
+
+/// The units and nanoseconds of a quota's rate; zeros for a quota whose states are no words.
+fn rate(quota: &Quota) -> [u64; 2] {
+    match quota {
+        Quota::Gcra(limit) => [limit.rate().count(), limit.rate().period_nanos()],
+        _ => [0; 2],
     }
 }
 

@@ -268,6 +268,17 @@ impl Table {
         )
     }
 
+    /// Reads the word of a key under this limit; always `None` in a table of full keys.
+    #[inline]
+    pub(super) fn word(&self, fingerprint: Fingerprint, class: Class) -> Option<u64> {
+        if self.full_keys.is_some() {
+            return None;
+        }
+        let name = fingerprint.name(class);
+        let read = |line: usize| self.line(line).read(name);
+        read(self.first(fingerprint)).or_else(|| read(self.second(fingerprint)))
+    }
+
     /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its
     /// second line. For a key that would be refused, it returns the word that was seen.
     #[inline]

@@ -18,8 +18,9 @@ use super::limit::{Class, Limit, Name};
 use super::table::{Fingerprint, KeyForm, Sought, Table, TablePlace};
 use crate::store::take::{KeyState, take};
 use crate::store::{Charge, ChargeAnswer, Executed, Op, Step, StepAnswer};
+use crate::sync::spin_loop;
 
-/// How often words that change meanwhile are read again before their slots are seized.
+/// How often words that change meanwhile are read before their slots are seized.
 const TRIES: u32 = 4;
 
 struct Permit<'t> {
@@ -58,6 +59,14 @@ impl<'t> Permit<'t> {
         });
         ChargeAnswer { decision, receipt }
     }
+}
+
+/// A key, where it has its slot, and the word that was read there.
+struct Seen {
+    key: Sought,
+    at: Option<(TablePlace, Name)>,
+    form: GcraWord,
+    word: u64,
 }
 
 struct Word {
@@ -159,46 +168,70 @@ impl Table {
             Op::Peek => false,
             _ => return None,
         };
-        let mut words = self.read_words(step, &fingerprint)?;
-        // Several words are read twice, so that they are of one moment.
-        let mut tries = 1;
-        while words.len() > 1 && words.iter().any(|(slot, read)| slot.word() != read.word) {
+        let mut seen: SmallVec<[Seen; 16]> = SmallVec::new();
+        let mut tries = 0;
+        while !self.see(step, &fingerprint, &mut seen)? {
+            tries += 1;
             if tries == TRIES {
                 return None;
             }
-            tries += 1;
-            words = self.read_words(step, &fingerprint)?;
+            spin_loop();
         }
         let now = clock();
-        let mut words: SmallVec<[Word; 16]> = words.into_iter().map(|(_, word)| word).collect();
-        for word in &mut words {
-            word.now = word.form.scaled(now)?;
+        let mut words: SmallVec<[Word; 16]> = SmallVec::new();
+        for seen in &seen {
+            words.push(Word { form: seen.form, now: seen.form.scaled(now)?, word: seen.word });
         }
         take(&Step { now, ..*step }, &mut words, spend, executed);
         (!executed.allowed || !spend).then_some(())
     }
 
-    /// Reads the words of a step's keys, with their slots; `None` where a key has no word under the limit that the step
-    /// names, or is named twice, or its slot is seized.
+    /// Reads the words of a step's keys. `None` where a state is no word under the limit that the step names, or a key is
+    /// named twice. Returns whether all words are of one moment: no slot was seized, and several words were the same when
+    /// they were read again.
+    ///
+    /// A key without a slot has the word 0, as it will have when it gets one: so callers who invent keys are refused by a
+    /// limit over all of them without a lock, too.
     #[inline]
-    fn read_words(
+    fn see(
         &self,
         step: &Step<'_>,
         fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
-    ) -> Option<SmallVec<[(&Slot, Word); 16]>> {
-        let mut words: SmallVec<[(&Slot, Word); 16]> = SmallVec::new();
+        seen: &mut SmallVec<[Seen; 16]>,
+    ) -> Option<bool> {
+        seen.clear();
         for (at, charge) in step.charges.iter().enumerate() {
             let key = self.sought(fingerprint(at, charge), charge.key);
-            let (place, name) = self.seat(key).filter(|_| charge.max_wait.is_zero())?;
-            let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
-            let (slot, form) = (self.line(place.line).slot(place.slot), limit.form());
-            let word = slot.read(name, || self.holds_key(place, key)).filter(|_| limit.holds())?;
-            if words.iter().any(|(other, _)| std::ptr::eq(*other, slot)) {
+            if !charge.max_wait.is_zero() {
                 return None;
             }
-            words.push((slot, Word { form, now: 0, word }));
+            let Some((place, name)) = self.seat(key) else {
+                let Quota::Gcra(quota) = &**charge.quota else { return None };
+                let form = GcraWord::new(quota, step.now)?;
+                if seen.iter().any(|other| other.key.is_as(key)) {
+                    return None;
+                }
+                seen.push(Seen { key, at: None, form, word: 0 });
+                continue;
+            };
+            let limit = self.classes.get(name.class()).filter(|limit| limit.is_of(charge.quota))?;
+            let (slot, form) = (self.line(place.line).slot(place.slot), limit.form());
+            let Some(word) = slot.read(name, || self.holds_key(place, key)) else {
+                return if slot.is_seized() { Some(false) } else { None };
+            };
+            if !limit.holds() || seen.iter().any(|other| other.key.is_as(key)) {
+                return None;
+            }
+            seen.push(Seen { key, at: Some((place, name)), form, word });
         }
-        Some(words)
+        let still = |seen: &Seen| match seen.at {
+            Some((place, name)) => {
+                let slot = self.line(place.line).slot(place.slot);
+                slot.read(name, || self.holds_key(place, seen.key)) == Some(seen.word)
+            }
+            None => self.seat(seen.key).is_none(),
+        };
+        Some(seen.len() == 1 || seen.iter().all(still))
     }
 
     /// Notes that a slot has changed, after it was released.
