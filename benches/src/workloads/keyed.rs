@@ -60,9 +60,13 @@ impl<'a> Keyed<'a> {
         &self.keys
     }
 
-    /// The number of live keys, for contenders that need a capacity.
+    /// The number of live keys, for contenders that need a capacity. For keys that have to be refused it is three times
+    /// their number: in a table that is just large enough, one key in some hundreds is evicted, and starts anew.
     pub(crate) fn capacity(&self) -> usize {
-        self.question.staying().unwrap_or(1_000_000)
+        match self.question {
+            Question::Spent(count) => 3 * count,
+            _ => self.question.staying().unwrap_or(1_000_000),
+        }
     }
 
     /// The limit of each key: the time in which one unit comes back, and the burst.
