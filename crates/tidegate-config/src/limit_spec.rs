@@ -1,4 +1,4 @@
-//! Reads the words of a limit and builds a quota from them. Only this module knows both the file's words and the core's
+//! Which quota the words of a limit with a rate mean. Only this module knows both the file's words and the core's
 //! constructors.
 
 use std::fmt::Write as _;
