@@ -53,7 +53,7 @@
 //! stays charged.
 
 mod breaker;
-mod shared;
+mod deciding;
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ use std::time::Duration;
 
 use breaker::{Breaker, ChangeCallback};
 pub use breaker::{Change, Health};
-use shared::{FallbackState, StandIn};
+use deciding::{FallbackState, StandIn};
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
 use tidegate_limits::clock::Clock;
 use tidegate_limits::store::{
