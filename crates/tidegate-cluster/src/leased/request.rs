@@ -14,7 +14,8 @@ use super::asking::{FirstPass, HeldUnits, LocalLines, Pending, TakenUnits};
 use super::draws::Return;
 use super::leasable::Terms;
 use super::lease::{GivenBack, Lookup};
-use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState};
+use super::state::LeasedState;
+use super::table::{ChargeSettings, Drawing, LeasedKey};
 
 enum ChargeResult {
     Portion(TakenUnits, ChargeAnswer),
