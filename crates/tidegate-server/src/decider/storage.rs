@@ -2,7 +2,7 @@
 //! engine, also leases and membership.
 
 mod shared_gate;
-mod watched_store;
+mod timed_store;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use tidegate::store::{
 
 pub(super) use self::shared_gate::shared_gate;
 use self::shared_gate::{EngineSharing, LoggedProblems};
-pub(super) use self::watched_store::{fallback_for, find_away};
+pub(super) use self::timed_store::{fallback_for, find_away};
 use super::Base;
 use crate::metrics::stores;
 use crate::stores::PersistentCounters;
