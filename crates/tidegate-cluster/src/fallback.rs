@@ -53,7 +53,8 @@
 //! stays charged.
 
 mod breaker;
-mod shared;
+mod deciding;
+mod stand_in;
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,14 +62,14 @@ use std::time::Duration;
 
 use breaker::{Breaker, ChangeCallback};
 pub use breaker::{Change, Health};
-use shared::{FallbackState, StandIn};
-use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
+use deciding::FallbackState;
+use stand_in::StandIn;
 use tidegate_limits::clock::Clock;
-use tidegate_limits::store::{
-    Charge, Executed, Execution, Home, Later, Occupancy, Op, Step, StepAnswer, Store, one_by_one,
-};
 #[cfg(doc)]
-use tidegate_limits::store::{Ending, OnStoreError, StoreError};
+use tidegate_limits::store::{Charge, Ending, OnStoreError, StoreError};
+use tidegate_limits::store::{
+    Executed, Execution, Home, Later, Occupancy, Op, Step, StepAnswer, Store, one_by_one,
+};
 
 /// The default deadline: far beyond what an engine in the same building takes, and hardly noticed by callers.
 pub const DEADLINE: Duration = Duration::from_millis(250);
@@ -240,125 +241,4 @@ impl Store for Fallback {
     fn home_of(&self, by_fallback: bool) -> Home {
         if by_fallback { self.shared.stand_in.store().home() } else { self.home() }
     }
-}
-
-// Computes the part of a limit that a node grants by itself: the limit divided by the number of nodes.
-//
-// Costs are multiplied: with three nodes each unit counts three times, so that one node grants a third of the burst and
-// of the rate, whatever the algorithm. Answers are divided again.
-//
-// A cost that fits the limit but not the node's part is charged the whole limit, so that it passes when that is full;
-// the rest is booked as a debt.
-//
-// Units kept back for higher priorities are not multiplied: they are the same fraction of each node's part. If that is
-// less than one unit of the part, nobody could use it alone; then a cost beyond the rest passes when the limit is full.
-//
-// An adaptive limit moves by this node's traffic, in which each request counts as many places as there are nodes: the
-// load of the whole service, if all nodes have the same.
-
-/// One charge in this node's scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Share {
-    nodes: u64,
-    asked: Cost,
-    charged: Cost,
-}
-
-impl Share {
-    /// Computes what is charged for a cost: it depends only on its arguments, so it is the same again when the charge
-    /// ends.
-    fn of(asked: Cost, quota: &Quota, nodes: u64) -> Self {
-        let whole = times(asked, nodes);
-        if nodes == 1 {
-            return Self { nodes, asked, charged: asked };
-        }
-        let limit = match quota {
-            // Its present size may be less than one unit for each node; a request that finds no other inside still
-            // enters.
-            Quota::Adaptive(_) => quota.capacity(),
-            _ => quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit,
-        };
-        // A cost beyond the limit is charged in full: most limits refuse it for ever.
-        let charged =
-            if asked.units() > limit { whole } else { whole.min(Cost::new(limit).unwrap_or(whole)) };
-        Self { nodes, asked, charged }
-    }
-
-    /// Returns the units that are owed beyond the charge, if the charge took a whole limit and that was not enough.
-    /// Places of a guard are not owed.
-    fn owed(&self, quota: &Quota) -> u64 {
-        if quota.is_guard() { 0 } else { times(self.asked, self.nodes).units() - self.charged.units() }
-    }
-
-    /// Returns the units that are kept back from the charge: the charge's own number. If that is less than one unit of
-    /// this node's part, at most what a full limit has room for beside the units charged.
-    fn kept_back(&self, charge: &Charge<'_>) -> u64 {
-        if charge.kept_back < self.nodes && self.fits_the_limit(charge) {
-            charge.kept_back.min(charge.quota.capacity().saturating_sub(self.charged.units()))
-        } else {
-            charge.kept_back
-        }
-    }
-
-    /// Returns whether only this node's part, and not the whole limit, can never fit the charge beside the units kept
-    /// back: then the engine may grant it.
-    fn is_the_engines(&self, charge: &Charge<'_>) -> bool {
-        let beside = |cost: Cost| cost.units().saturating_add(self.kept_back(charge));
-        charge.kept_back > 0 && self.fits_the_limit(charge) && beside(self.charged) > charge.quota.capacity()
-    }
-
-    /// Returns whether the limit, full and undivided, grants the units asked for beside the units kept back.
-    fn fits_the_limit(&self, charge: &Charge<'_>) -> bool {
-        self.asked.units().saturating_add(charge.kept_back) <= charge.quota.capacity()
-    }
-
-    fn for_caller(&self, receipt: Receipt) -> Receipt {
-        Receipt { cost: self.asked, ..receipt }
-    }
-
-    fn as_charged(&self, receipt: Receipt) -> Receipt {
-        Receipt { cost: self.charged, ..receipt }
-    }
-
-    /// Converts the end of a charge: used units are scaled as the charge was, rounded up.
-    fn finish(&self, finish: Finish) -> Finish {
-        let (asked, charged) = (self.asked.units(), self.charged.units());
-        let used = match finish.used.checked_sub(asked) {
-            Some(more) => charged.saturating_add(more.saturating_mul(self.nodes)),
-            None => ratio(finish.used, charged, asked, u128::div_ceil),
-        };
-        Finish { used, ..finish }
-    }
-
-    /// Converts units that came back into the caller's units, rounded down; `None` for less than one.
-    fn came_back(&self, back: Receipt) -> Option<Receipt> {
-        let down = |parts: u128, of: u128| parts / of;
-        let units = ratio(back.cost.units(), self.asked.units(), self.charged.units(), down);
-        Some(Receipt { cost: Cost::new(units)?, ..back })
-    }
-}
-
-/// Converts a standing into this node's part: limit and remaining units rounded down, debt rounded up. A limit of less
-/// than one unit for each node grants one when it is full.
-fn standing(standing: Standing, nodes: u64) -> Standing {
-    if nodes == 1 {
-        return standing;
-    }
-    let full = standing.remaining >= standing.limit;
-    Standing {
-        limit: (standing.limit / nodes).max(1),
-        remaining: (standing.remaining / nodes).max(u64::from(full)),
-        debt: standing.debt.div_ceil(nodes),
-        reset_after: standing.reset_after,
-    }
-}
-
-fn times(cost: Cost, nodes: u64) -> Cost {
-    Cost::new(cost.units().saturating_mul(nodes)).unwrap_or(Cost::MAX)
-}
-
-/// Returns `units · part / whole`.
-fn ratio(units: u64, part: u64, whole: u64, divide: impl Fn(u128, u128) -> u128) -> u64 {
-    let units = divide(u128::from(units) * u128::from(part), u128::from(whole.max(1)));
-    u64::try_from(units).unwrap_or(u64::MAX)
 }

@@ -9,8 +9,8 @@ use tidegate_core::{Quota, QuotaError};
 use super::diagnostic::Findings;
 use super::grammars::{factor, share};
 use super::keys::{LawWords, PLACE_TTL};
-use super::node::{Node, Spot};
-use super::quota::{PolicyFacts, Words};
+use super::limit_spec::PolicyFacts;
+use super::node::{Node, Spot, Words};
 use tidegate_gate::policy::{Terms, span};
 use tidegate_limits::visible::excerpt;
 

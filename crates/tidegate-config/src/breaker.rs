@@ -12,8 +12,7 @@ use super::grammars::{
     Failures, WrittenWindow, evaluate, factor, failures, forget, open_for, percent, share, window,
 };
 use super::keys::Profile;
-use super::node::{Node, Spot};
-use super::quota::Words;
+use super::node::{Node, Spot, Words};
 use tidegate_gate::policy::{Terms, span, whole_number};
 
 const OUR_PROFILE: &str = "tidegate";

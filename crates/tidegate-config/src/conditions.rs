@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate_core::{QuotaError, Rate};
 
 use super::diagnostic::Findings;
+use super::limit_spec::LimitSpec;
 use super::names::{self, instead};
 use super::node::{Name, Node, Spot, Value};
-use super::quota::LimitSpec;
 use tidegate_gate::policy::{
     Condition, ConditionError, Follows, GrammarError, Limit, Source, SourceError, Trigger, WrittenRate,
     is_attribute_name, span,

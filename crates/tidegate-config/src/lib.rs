@@ -22,13 +22,13 @@ mod forward_auth;
 mod grammars;
 mod import;
 mod keys;
+mod limit_spec;
 mod limits;
 mod lint;
 mod names;
 mod node;
 mod policies;
 mod preset;
-mod quota;
 mod read;
 mod removed_keys;
 #[cfg(feature = "cel")]

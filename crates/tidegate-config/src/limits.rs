@@ -1,4 +1,4 @@
-//! Builds the limits of a policy: algorithms with their parameters, tiers, overrides.
+//! Which limits a policy gets: algorithms with their parameters, tiers, overrides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::grammars::kept;
 use super::keys::{
     ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, Kind, LIMIT, RATED, SHADOW_LIMIT,
 };
-use super::node::{Node, Spot, Value};
-use super::quota::{LimitSpec, PolicyFacts, Words};
+use super::limit_spec::{LimitSpec, PolicyFacts};
+use super::node::{Node, Spot, Value, Words};
 use super::shape::is_sound;
 use super::{adaptive, breaker, conditions, foreign_words};
 use tidegate_gate::policy::{Choice, Limit, Terms, WrittenRate};

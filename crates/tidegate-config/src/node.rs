@@ -3,6 +3,12 @@
 //! YAML and TOML follow the same rules and get the same messages. Scalars keep their text as written (`1.10` stays
 //! `1.10`), since its meaning depends on the key.
 
+use std::time::Duration;
+
+use tidegate_core::QuotaError;
+use tidegate_gate::policy::{WrittenRate, span, whole_number};
+use tidegate_limits::visible::excerpt;
+
 /// A place in the text: line and column from 1; both 0 if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
@@ -115,5 +121,42 @@ impl Node {
             Value::Null => &[],
             _ => std::slice::from_ref(self),
         }
+    }
+}
+
+/// The words of a limit. A shadow limit takes those that it lacks from the limit beside it.
+pub(super) struct Words<'n> {
+    pub(super) node: &'n Node,
+    pub(super) base: Option<&'n Node>,
+}
+
+impl<'n> Words<'n> {
+    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+        self.node.get(key).or_else(|| self.base?.get(key))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&'n str> {
+        self.get(key)?.text()
+    }
+
+    pub(super) fn whole(&self, key: &str) -> Option<u64> {
+        whole_number(self.text(key)?).ok()
+    }
+
+    pub(super) fn span(&self, key: &str) -> Option<Duration> {
+        span(self.text(key)?).ok()
+    }
+
+    pub(super) fn error_text(&self, key: &str, error: &QuotaError) -> String {
+        match (error, self.text(key)) {
+            (QuotaError::Parameter { want, .. }, Some(written)) => {
+                format!("{key} {} {want}", excerpt(written.trim()))
+            }
+            _ => error.to_string(),
+        }
+    }
+
+    pub(super) fn rate(&self, key: &str) -> Option<WrittenRate> {
+        self.text(key)?.parse().ok()
     }
 }

@@ -8,9 +8,9 @@ use tidegate_core::{Cost, Criticality};
 use super::conditions::{self, condition, followed};
 use super::diagnostic::Findings;
 use super::grammars::{block, demote, percent};
+use super::limit_spec::PolicyFacts;
 use super::names::instead;
 use super::node::{Name, Node, Spot, Value};
-use super::quota::PolicyFacts;
 use super::shape::subject;
 use super::{budget, costs, limits, share};
 use tidegate_gate::policy::{

@@ -104,7 +104,7 @@ impl Gate {
         let time = Time::new(SystemClock::new());
         Self {
             policies: ArcSwap::new(policies.into()),
-            routes: Routes::new(Arc::new(store)),
+            routes: Routes::new(routes::shared(store)),
             blocks: blocks::BlockTable::default(),
             would_be_blocks: blocks::BlockTable::default(),
             background: Background::default(),
@@ -143,7 +143,7 @@ impl Gate {
     /// requests see it as taken.
     #[must_use]
     pub fn with_store(mut self, share: Share, store: impl Store + 'static) -> Self {
-        self.routes.add(share, Arc::new(store));
+        self.routes.add(share, routes::shared(store));
         self
     }
 

@@ -2,17 +2,17 @@
 //!
 //! The rules are those of [`CircuitBreaker`] in `tidegate-core`.
 
+mod calls;
 mod keyed;
-mod shared;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::refusal_reason::RefusalReason;
+pub use calls::Call;
+use calls::{BreakerCore, Entered, Refused, refused};
 pub use keyed::KeyedBreaker;
-pub use shared::Call;
-use shared::{BreakerCore, Entered, Refused, refused};
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
     Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,

@@ -8,7 +8,7 @@ mod enter;
 mod moving;
 mod places;
 mod queue;
-mod shared;
+mod state;
 mod tenants;
 mod waiters;
 
@@ -21,7 +21,7 @@ pub use enter::Enter;
 use moving::LawTimes;
 use places::Counter;
 pub use queue::QueueOrder;
-use shared::BulkheadState;
+use state::BulkheadState;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
 use tidegate_core::{Cost, NotACost, Outcome, QuotaError, Standing, Tick};

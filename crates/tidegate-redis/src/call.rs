@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
-use tidegate::store::{AfterLoss, Cell, Charge, DecidedBy, Step, StoreError, execute};
+use tidegate::store::{AfterLoss, Cell, Charge, ChargeRules, DecidedBy, Step, StoreError, execute};
 use tidegate_core::time::nanos;
 use tidegate_core::{Quota, Tick};
 
@@ -342,6 +342,9 @@ impl Form {
         after_loss: AfterLoss,
         now: Tick,
     ) -> Option<Ask> {
+        // Names every rule: a new one does not compile until it is said what the script does with it. It has no use
+        // for these: it decides only cells of the charge's own quota, which take over nothing.
+        let ChargeRules { owner: _, replace: _, on_error: _, durable: _ } = charge.rules;
         let max_wait = nanos(charge.max_wait);
         let mut out = Ask::new();
         match &self.rule {

@@ -18,11 +18,12 @@ use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
 
 use crate::api_policies::ApiPolicies;
+use crate::denial_log::DenialLog;
 use crate::metrics::admitted_share::Judge;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
-use crate::refusals::{DenialLog, TopKeys};
 use crate::settings::Settings;
+use crate::top_keys::TopKeys;
 use crate::uncovered_requests::Unmet;
 
 /// The configuration in force.

@@ -1,5 +1,4 @@
-//! Gives decisions their ids, and remembers refused requests, which are those that are asked about later. A request
-//! that passes is copied nowhere and takes no lock.
+//! Gives decisions their ids, and remembers refused requests.
 //!
 //! Only refusals are remembered, because those are asked about: a request that passes is copied nowhere and takes
 //! no lock. The memory is bounded by requests and by bytes, and each request is bounded too; the oldest go first.

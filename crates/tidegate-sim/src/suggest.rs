@@ -2,17 +2,17 @@
 //!
 //! The log is read four to fifteen times. The first reading measures how much burst each key needs at each of about
 //! thirty rates (`bursts`). The second looks at the requests of the keys that stand out (`watch`, `signs`). Then a gap
-//! is sought that separates the most traffic at the cost of the fewest keys (`candidates`, `choose`). Further readings
-//! minimise rate and burst, and leave room between the spared keys and those that are cut (`margins`). The last reading
+//! is sought that separates the most traffic at the cost of the fewest keys (`candidates`, `cuts`). Further readings
+//! minimise rate and burst, and leave room between the spared keys and those that are cut (`limits`). The last reading
 //! replays the proposals, exactly as gates decide.
 //!
 //! Memory is bounded by [`SuggestOptions::keys`]. With more keys, the lightest are left out of the search.
 
 mod bursts;
 mod candidates;
-mod choose;
+mod cuts;
 mod group_policies;
-mod margins;
+mod limits;
 mod measure;
 mod outliers;
 mod signs;
@@ -94,7 +94,7 @@ pub fn suggest(
     };
     let mut found = ask(log, options)?;
     let of_all = SuggestOptions { keep: None, ..options.clone() };
-    for question in choose::questions(&found) {
+    for question in cuts::questions(&found) {
         let matching = question.matching().ok().and_then(|narrower| both(&log.matching, &narrower));
         let Some(matching) = matching else { continue };
         let Ok(answer) = ask(&LogOptions { matching, ..log.clone() }, &of_all) else { continue };

@@ -19,9 +19,8 @@ use super::draws::{Awaited, Return};
 use super::leasable::Terms;
 use super::lease::GivenBack;
 use super::request::Portion;
-use super::shared::{
-    ChargeSettings, Drawing, LeasedKey, LeasedState, TermsOfLines, ask, ask_each, by_the_engine, widen,
-};
+use super::state::{LeasedState, TermsOfLines, ask, ask_each, by_the_engine, widen};
+use super::table::{ChargeSettings, Drawing, LeasedKey};
 
 /// How often a request waits for draws before the engine decides it alone: draws grow with the requests that wait for
 /// them.

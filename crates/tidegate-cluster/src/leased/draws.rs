@@ -16,7 +16,8 @@ use tidegate_limits::store::{Charge, Ending, Later, Op, OwnedStep, Step, StepAns
 use super::leasable::Terms;
 use super::lease::GivenBack;
 use super::request::{Draw, DrawTimes, Drawn, Refused};
-use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState, ask};
+use super::state::{LeasedState, ask};
+use super::table::{ChargeSettings, Drawing, LeasedKey};
 
 /// The most calls in flight that give units back: a node that closes may hold those of a hundred thousand keys.
 const RETURNS_AT_ONCE: usize = 64;

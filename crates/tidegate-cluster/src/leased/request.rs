@@ -8,13 +8,14 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Cost, Decision, Quota, Receipt, Retry, Standing, Tick};
 use tidegate_limits::store::refuse_repeated;
-use tidegate_limits::store::{Charge, ChargeAnswer, DecidedBy, Executed, Op, OwnedStep, Step};
+use tidegate_limits::store::{Charge, ChargeAnswer, ChargeRules, DecidedBy, Executed, Op, OwnedStep, Step};
 
 use super::asking::{FirstPass, HeldUnits, LocalLines, Pending, TakenUnits};
 use super::draws::Return;
 use super::leasable::Terms;
 use super::lease::{GivenBack, Lookup};
-use super::shared::{ChargeSettings, Drawing, LeasedKey, LeasedState};
+use super::state::LeasedState;
+use super::table::{ChargeSettings, Drawing, LeasedKey};
 
 enum ChargeResult {
     Portion(TakenUnits, ChargeAnswer),
@@ -37,6 +38,9 @@ impl LeasedState {
         if !charge.max_wait.is_zero() {
             return false;
         }
+        // Names every rule: a new one does not compile until it is said what a charge out of a batch does with it.
+        // These are for the store beneath; a draw takes them along.
+        let ChargeRules { owner: _, replace: _, on_error: _, durable: _ } = charge.rules;
         let (hash, part) = (self.table.hash(charge.key), self.part.at(step.now));
         let mut shard = self.table.lock(hash);
         let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {

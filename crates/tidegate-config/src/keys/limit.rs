@@ -1,4 +1,4 @@
-//! The keys of a limit, and which of them belong to each algorithm.
+//! Which keys a limit may have, and which of them belong to each algorithm.
 
 use tidegate_core::Criticality;
 use tidegate_core::concurrency::Concurrency;

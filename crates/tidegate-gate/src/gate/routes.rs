@@ -1,5 +1,6 @@
 //! Selects the store that decides each policy, and finds policies that the stores of a gate cannot decide as configured.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -25,6 +26,14 @@ pub(super) struct Routes {
     plain: Option<Shares>,
     /// Whether any step of the gate's own store may have to be awaited.
     own_waits: bool,
+}
+
+/// Makes a store shared. One that the caller shares already is kept as it is: in a second [`Arc`], each step would pass
+/// one more call, which only forwards.
+pub(super) fn shared(store: impl Store + 'static) -> Arc<dyn Store> {
+    let any: &dyn Any = &store;
+    let already = any.downcast_ref::<Arc<dyn Store>>().cloned();
+    already.unwrap_or_else(|| Arc::new(store))
 }
 
 impl Routes {
@@ -239,6 +248,12 @@ impl Gate {
 mod tests {
     use super::*;
     use tidegate_limits::store::PlainStore;
+
+    #[test]
+    fn a_store_that_is_shared_already_is_kept_as_it_is() {
+        let store: Arc<dyn Store> = Arc::new(PlainStore::default());
+        assert!(Arc::ptr_eq(&shared(Arc::clone(&store)), &store));
+    }
 
     #[test]
     fn a_word_of_the_own_store_takes_no_place_of_its_own() {

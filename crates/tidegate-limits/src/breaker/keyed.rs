@@ -10,7 +10,7 @@ use tidegate_core::breaker::{CircuitBreaker, CircuitBreakerState, Condition, For
 use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State, Tick};
 
 use super::Refusal;
-use super::shared::{self, Call, Changes, Entered, Measured, Refused};
+use super::calls::{self, Call, Changes, Entered, Measured, Refused};
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::deferred_panic::DeferredPanic;
@@ -111,7 +111,7 @@ impl KeyedBreaker {
                 return self.enter_bytes(key).map_err(|refusal| refusal.denied);
             }
             let admitted = self.shared.enter_unobserved(key);
-            admitted.map(|receipt| self.call(key, receipt)).map_err(shared::refused)
+            admitted.map(|receipt| self.call(key, receipt)).map_err(calls::refused)
         })
     }
 
@@ -211,15 +211,15 @@ impl Keys {
         self.change(key, self.time.now(), Absent::Begins, enter).expect(BEGINS)
     }
 
-    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`shared::BreakerCore::enter`].
+    /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`calls::BreakerCore::enter`].
     fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
         let mut changes = Changes::new();
         let entered = self.change(key, now, Absent::Begins, |law, state, at| {
-            shared::enter(law, state, Ask::allow(at, Cost::ONE), &mut |change| changes.push(change))
+            calls::enter(law, state, Ask::allow(at, Cost::ONE), &mut |change| changes.push(change))
         });
         let entered = entered.expect(BEGINS).map(admit);
-        self.tell(key, &changes, entered.as_ref().err().map(shared::told_refusal).as_ref());
+        self.tell(key, &changes, entered.as_ref().err().map(calls::told_refusal).as_ref());
         entered
     }
 

@@ -11,7 +11,7 @@ use super::Bulkhead;
 use super::moving::Moving;
 use super::places::Count;
 use super::queue::QueueOrder;
-use super::shared::{BulkheadState, Parts, Throttling};
+use super::state::{BulkheadState, Parts, Throttling};
 use super::tenants::Tenants;
 use crate::clock::{Clock, SystemClock};
 use crate::observer::Observer;

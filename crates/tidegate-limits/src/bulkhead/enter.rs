@@ -13,7 +13,7 @@ use super::Permit;
 use super::build::TurnedAway;
 use super::moving::LawTimes;
 use super::places::EnterFailure;
-use super::shared::BulkheadState;
+use super::state::BulkheadState;
 use super::waiters::{Answer, PlaceRequest, Ticket};
 use crate::answer::TakeError;
 use crate::block_on::block_on;

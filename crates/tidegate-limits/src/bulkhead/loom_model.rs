@@ -12,7 +12,7 @@ use tidegate_core::{Criticality, Outcome, Retry, Tick};
 
 use super::build::BulkheadRules;
 use super::moving::Moving;
-use super::shared::{Parts, Throttling};
+use super::state::{Parts, Throttling};
 use super::*;
 use crate::answer::TakeError;
 use crate::clock::ManualClock;

@@ -14,8 +14,9 @@ use tidegate_core::Standing;
 
 use super::Base;
 use super::breakers::{Breakers, ListedBreaker, charge_of};
+use super::telemetry::BLOCKS;
 use crate::active_config::ActiveConfig;
-use crate::refusals;
+use crate::top_keys::entry_key;
 
 /// The spending of a key was not reset.
 #[derive(Debug, thiserror::Error)]
@@ -195,7 +196,7 @@ impl PolicyKeys {
         lasts: Duration,
         reason: &str,
     ) -> Result<Block, BlockError> {
-        let (now, text) = (self.base.now(), refusals::entry_key(&entry));
+        let (now, text) = (self.base.now(), entry_key(&entry));
         let block = Block::new(&text, now, now.after(lasts), reason);
         self.base.gate.blocks().add_everywhere(entry, block.clone())?;
         self.tell_key(None, &text, "blocked");
@@ -273,7 +274,7 @@ impl PolicyKeys {
             }
             gauges.show_blocks(&policy.name, blocked.get(&policy.name).copied().unwrap_or(0));
         }
-        gauges.show_blocks(refusals::BLOCKS, self.base.gate.blocks().list_everywhere().len());
+        gauges.show_blocks(BLOCKS, self.base.gate.blocks().list_everywhere().len());
     }
 }
 

@@ -1,28 +1,32 @@
-//! The store beneath the gate: whether it can be asked, and how it is left in an orderly way. Where nodes share an
-//! engine, also leases and membership.
+//! The store beneath the gate: the fallback around it, whether it can be asked, and how it is left in an orderly way.
+//! Where nodes share an engine, also leases and membership.
 
 mod shared_gate;
-mod watched_store;
+mod timed_store;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use serde_json::json;
 use tidegate::clock::Clock;
 use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Coordinator, OwnReport};
+use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{
-    CapacityError, Caps, Executed, Execution, Fallback, Home, Later, Occupancy, Step, StepAnswer, Store,
-    StoreError,
+    CapacityError, Caps, Charge, Executed, Execution, Fallback, Home, Later, Occupancy, Op, Step, StepAnswer,
+    Store, StoreError,
 };
+use tidegate::{Cost, Quota, Tick, visible};
 
 pub(super) use self::shared_gate::shared_gate;
 use self::shared_gate::{EngineSharing, LoggedProblems};
-pub(super) use self::watched_store::{fallback_for, find_away};
+use self::timed_store::TimedStore;
 use super::Base;
-use crate::metrics::stores;
-use crate::stores::PersistentCounters;
+use crate::events::Events;
+use crate::metrics::{Metrics, StoreState, stores};
+use crate::stores::{PersistentCounters, Sharing};
 
 /// How often leases are checked: a few times within the second for which units may be held.
 pub(crate) const LEASES_EVERY: Duration = Duration::from_millis(250);
@@ -59,6 +63,61 @@ pub(crate) struct ClusterPolicies {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) report: OwnReport,
+}
+
+/// Returns the fallback between the gate and a store that may fail; `None` for a store in this process, which
+/// cannot.
+pub(super) fn fallback_for(
+    store: &Arc<dyn Store>,
+    kind: &'static str,
+    sharing: Option<&Sharing>,
+    clock: &Arc<dyn Clock>,
+    metrics: &Metrics,
+    events: &Arc<Events>,
+) -> Option<Fallback> {
+    // A store in this process always decides, even one that may answer later, like the one on disk.
+    if store.caps().always_decides || store.caps().later_if_strict {
+        return None;
+    }
+    let states = metrics.store_states(kind);
+    let events = Arc::clone(events);
+    let told = move |change: &Change| {
+        log_change(change, kind, &states);
+        let (state, reason) =
+            (if change.up { "up" } else { "down" }, visible::line(&change.reason).to_string());
+        events.publish("store", || json!({ "store": kind, "state": state, "reason": reason }));
+    };
+    let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind), kind);
+    let mut fallback = Fallback::around(timed, Arc::clone(clock)).on_change(told);
+    if let Some(sharing) = sharing {
+        fallback = fallback.nodes(sharing.nodes).deadline(sharing.deadline);
+    }
+    Some(fallback.build())
+}
+
+/// Marks an engine that was away at the start, so that no request has to find out.
+pub(super) fn find_away(fallback: &Fallback, now: Tick) {
+    let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
+    let charges = [Charge::new(&[0], &quota, Cost::ONE)];
+    // The fallback answers at once. The answer does not matter: no policy uses this key.
+    for _ in 0..OUTAGE_AFTER {
+        let _ = fallback.execute_into(&Step::new(now, Op::Peek, &charges), &mut Executed::default());
+    }
+}
+
+fn log_change(change: &Change, store: &'static str, states: &StoreState) {
+    states.turn(change.up);
+    let (reason, lasted_ms) = (&*change.reason, change.lasted.as_millis());
+    match change.up {
+        true => tracing::info!(
+            store,
+            reason,
+            lasted_ms,
+            decided_without_it = change.without_engine,
+            "the store is back"
+        ),
+        false => tracing::warn!(store, reason, "the store is gone; until it is back, on_store_error decides"),
+    }
 }
 
 impl Storage {
@@ -287,10 +346,7 @@ impl<S: Store> Store for OnFirstUse<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use tidegate::store::{Charge, MemoryStore, Op};
-    use tidegate::{Cost, Quota, Tick};
+    use tidegate::store::MemoryStore;
 
     use super::*;
 

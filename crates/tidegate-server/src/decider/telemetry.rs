@@ -4,10 +4,11 @@
 mod denials;
 
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tidegate::Cost;
@@ -15,18 +16,19 @@ use tidegate::config::{Address, Peer};
 use tidegate::gate::explain::key_text;
 use tidegate::gate::{ChargedAnyway, GateDecision, LimitDecision};
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::{Descriptor, Mode, Refusal};
+use tidegate::policy::{AccessEntry, Descriptor, Mode, Refusal};
 use tidegate::store::DecidedBy;
 
 pub(crate) use self::denials::REMEMBERED;
 use self::denials::REMEMBERED_BYTES;
 use super::{Base, Conclusion};
 use crate::active_config::{ActiveConfig, Facts};
+use crate::denial_log::DenialLog;
 use crate::metrics::peer_names::{PeerNames, show_envoy};
-use crate::metrics::{Decided, RequestOutcome, Tally, Transport, Used, count_units};
-use crate::refusals::{self, DenialLog, GlobalDenyList};
+use crate::metrics::{Decided, Metrics, RequestOutcome, Tally, Transport, Used, count_units};
 use crate::refused_requests::RefusedRequests;
 use crate::span_attributes;
+use crate::top_keys::{TopKeys, entry_key};
 use crate::uncovered_requests::Misdirected;
 
 /// What is told about decisions.
@@ -48,14 +50,14 @@ pub(crate) struct Telemetry {
 
 impl Telemetry {
     pub(super) fn new(base: Arc<Base>, metrics_names: Option<Peer>, grpc: Option<Address>) -> Self {
-        let file_list = GlobalDenyList::new(refusals::DENY_LIST);
+        let file_list = GlobalDenyList::new(DENY_LIST);
         file_list.show(&base.metrics);
         Self {
             base,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             denials: DenialLog::of_all(),
             file_list,
-            blocked: GlobalDenyList::new(refusals::BLOCKS),
+            blocked: GlobalDenyList::new(BLOCKS),
             peer_names: PeerNames::of(metrics_names),
             hasher: RandomState::default(),
             grpc,
@@ -413,4 +415,42 @@ fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decide
             (_, decided) => Some(decided),
         }
     })
+}
+
+// The lists that belong to no policy: the deny list of the whole file, and the blocks for all policies.
+
+/// In place of a policy's name.
+const DENY_LIST: &str = "(access.deny)";
+/// In place of a policy's name.
+pub(super) const BLOCKS: &str = "(blocked)";
+
+/// The counts of one such list. They survive reloads.
+#[derive(Debug)]
+pub(crate) struct GlobalDenyList {
+    /// Stands in place of a policy's name in metrics, in the log and in the list of top keys.
+    pub(crate) name: &'static str,
+    /// Made with the first refusal: a list that is not used has no series.
+    refused: OnceLock<Counter>,
+    /// The entries that refused, as keys: as many as the file has.
+    pub(crate) keys: TopKeys,
+    /// The log limit for its denials.
+    denials: DenialLog,
+}
+
+impl GlobalDenyList {
+    fn new(name: &'static str) -> Self {
+        let refused = OnceLock::new();
+        Self { name, refused, keys: TopKeys::default(), denials: DenialLog::default() }
+    }
+
+    /// Makes the series of the list.
+    fn show(&self, metrics: &Metrics) -> &Counter {
+        self.refused.get_or_init(|| metrics.refused_by_file(self.name))
+    }
+
+    /// Counts a refusal by an entry of the list.
+    fn count(&self, metrics: &Metrics, entry: &AccessEntry) {
+        self.show(metrics).inc();
+        self.keys.add(&entry_key(entry));
+    }
 }

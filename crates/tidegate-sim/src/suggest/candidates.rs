@@ -3,8 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::bursts::{CROWD, Gap, KeyNeed, Needs, gaps};
-use super::margins;
-use super::margins::is_seen;
+use super::limits::{self, is_seen};
 use super::signs::ClientKind;
 
 /// The purpose of a proposed limit.
@@ -289,10 +288,9 @@ pub(super) fn most_demanding(needs: &Needs, purpose: Purpose, count: usize) -> O
         needs.falling(rate).into_iter().take(count).map(|place| needs.remembered()[place].hash).collect()
     };
     let rates = 0..needs.counts.len();
-    let points: Vec<_> = rates.map(|rate| margins::point(needs, &first(rate), rate)).collect();
-    let rate = margins::knee(
-        &points.iter().map(|point| margins::Point { denied: 0, ..*point }).collect::<Vec<_>>(),
-    )?;
+    let points: Vec<_> = rates.map(|rate| limits::point(needs, &first(rate), rate)).collect();
+    let rate =
+        limits::knee(&points.iter().map(|point| limits::Point { denied: 0, ..*point }).collect::<Vec<_>>())?;
     Some(Cut { purpose, hit: first(rate) })
 }
 

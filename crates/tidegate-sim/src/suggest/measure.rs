@@ -8,9 +8,9 @@ use tidegate::policy::{CostErrors, Policy};
 
 use super::bursts::{KeyNeed, Needs};
 use super::candidates::{self, Cut, Known, Purpose, WORTH_A_POLICY};
-use super::choose::{Choice, choose};
+use super::cuts::{Choice, choose_cuts};
 use super::group_policies::{NARROWER, Narrower, narrower, selected};
-use super::margins::{self, Halves, Point};
+use super::limits::{self, Halves, Point};
 use super::signs::{ClientKind, Evidence};
 use super::suggestion::{Caution, Finding, KeysPeak, LeastLimit, Proposal, ReplayResult, Spared, Suggestion};
 use super::watch::KeyWatch;
@@ -206,11 +206,11 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         }));
         let shared = groups.is_empty() && culprits.iter().all(|key| watch.looks(*key) == ClientKind::Shared);
         let has_culprits = !culprits.is_empty() || !groups.is_empty();
-        let mut choice = choose(&self.needs, &known, self.kept(), true, has_culprits);
+        let mut choice = choose_cuts(&self.needs, &known, self.kept(), true, has_culprits);
         let mut offered = self.leave_room(&choice)?;
         let is_told = |cut: &&Cut| cut.hit.iter().all(|key| known.is_culprit(*key));
         if choice.gap().is_some_and(|cut| !is_told(&cut)) && offered.is_none_or(|one| one.room < GAP_ROOM) {
-            choice = choose(&self.needs, &known, self.kept(), false, has_culprits);
+            choice = choose_cuts(&self.needs, &known, self.kept(), false, has_culprits);
             offered = self.leave_room(&choice)?;
         }
         if choice.finding == Finding::NoFaster && shared {
@@ -277,8 +277,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
     fn fit(&mut self, cuts: Vec<Cut>) -> Result<Vec<Fitting>, SuggestError> {
         let mut fitting: Vec<Fitting> = Vec::new();
         for cut in cuts {
-            let points = margins::points(&self.needs, &cut.hit);
-            let Some(knee) = margins::knee(&points) else { continue };
+            let points = limits::points(&self.needs, &cut.hit);
+            let Some(knee) = limits::knee(&points) else { continue };
             let at = |place: usize| points.get(place).map(|point| point.count);
             // Between the knee's neighbours, at first in steps.
             let below = knee.checked_sub(1).and_then(at).unwrap_or(0);
@@ -315,7 +315,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
     fn leave_room(&mut self, choice: &Choice) -> Result<Option<Offered>, SuggestError> {
         let Some(Cut { hit, .. }) = choice.gap() else { return Ok(None) };
         let (per, keys, asking) = (self.options.per, self.options.keys, &self.asking);
-        let mut limits = margins::limits(&self.needs, hit);
+        let mut limits = limits::with_room(&self.needs, hit);
         limits.retain(|limit| self.can_be_doubled(limit.count, limit.burst));
         if limits.is_empty() {
             return Ok(None);
@@ -335,7 +335,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             }
         })?;
         let denied: Vec<u64> = what_if.outcomes().iter().map(|outcome| outcome.denied).collect();
-        let chosen = margins::choose(&limits, &denied, &halves, hit);
+        let chosen = limits::choose_limit(&limits, &denied, &halves, hit);
         Ok(chosen.map(|(limit, held_out)| {
             let (count, burst, room) = (limit.count, limit.burst, limit.room());
             Offered { count, burst, room, held_out }
@@ -404,7 +404,7 @@ impl Fitting {
 
     /// Uses a reading: at first, takes the knee of the examined counts; then the least count that needs no more burst.
     fn narrow(&mut self, needs: &Needs, is_first: bool) {
-        let points = margins::points(needs, &self.cut.hit);
+        let points = limits::points(needs, &self.cut.hit);
         let mine: Vec<(usize, Point)> = points
             .into_iter()
             .enumerate()
@@ -412,7 +412,7 @@ impl Fitting {
             .collect();
         if is_first {
             let only: Vec<Point> = mine.iter().map(|(_, point)| *point).collect();
-            if let Some(knee) = margins::knee(&only) {
+            if let Some(knee) = limits::knee(&only) {
                 (self.count, self.burst) = (only[knee].count, only[knee].burst);
             }
         }
@@ -420,13 +420,13 @@ impl Fitting {
         let enough = |point: &Point| point.burst <= self.burst;
         if let Some((place, point)) = mine.iter().find(|(_, point)| enough(point)) {
             self.count = point.count;
-            let most_needed = margins::most_needed(needs, *place, &self.cut.hit);
+            let most_needed = limits::most_needed(needs, *place, &self.cut.hit);
             self.burst_for = most_needed.filter(|key| needs.burst(key, *place) == self.burst).map(spared);
         }
         let slower = mine.iter().rev().find(|(_, point)| point.count < self.count && !enough(point));
         self.below = slower.map_or(if is_first { 0 } else { self.below }, |(_, point)| point.count);
         if let Some((place, _)) = slower {
-            let most_needed = margins::most_needed(needs, *place, &self.cut.hit);
+            let most_needed = limits::most_needed(needs, *place, &self.cut.hit);
             self.rate_for = most_needed.filter(|key| needs.burst(key, *place) > self.burst).map(spared);
         }
     }

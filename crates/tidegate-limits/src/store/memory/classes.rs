@@ -2,8 +2,8 @@
 //!
 //! A slot has no room for its limit and its owner, only for a number of 15 bits; this list holds the limits, once for
 //! each owner. Equal limits share a number. The first few numbers are assigned permanently; the others are reused when
-//! no slot carries them any more ([`super::classes`]). So 32,767 limits can be in use at once; the states of further
-//! limits go into the overflow, which is slower and equally exact.
+//! no slot carries them any more, which a sweep finds out ([`Table::reclaim`], in this file). So 32,767 limits can be in
+//! use at once; the states of further limits go into the overflow, which is slower and equally exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -17,7 +17,8 @@ use super::Telemetry;
 use crate::active_config::ActiveConfig;
 use crate::decider::Conclusion;
 use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated};
-use crate::{refusals, span_attributes};
+use crate::span_attributes;
+use crate::top_keys::entry_key;
 
 /// The log target: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns these lines off.
 const TARGET: &str = "tidegate_server::denials";
@@ -122,7 +123,7 @@ impl Telemetry {
             record.key = Some(if key.len() > RECORDED_KEY { excerpt(&key) } else { key }.into());
         }
         if let (DeniedBy::GlobalDenyList(entry), "block") = (&refuser.source, refuser.by) {
-            record.key = Some(refusals::entry_key(entry).into());
+            record.key = Some(entry_key(entry).into());
         }
         if let Some(refusal) = &decision.refusal {
             record.cause = match &refusal.block {
@@ -143,7 +144,7 @@ impl Telemetry {
         let (log, policy, key) = match refuser.source {
             DeniedBy::GlobalDenyList(entry) => {
                 let list = if refuser.by == "block" { &self.blocked } else { &self.file_list };
-                (&list.denials, list.name, refusals::entry_key(entry))
+                (&list.denials, list.name, entry_key(entry))
             }
             DeniedBy::Policy(at) => {
                 let policy = &decision.policies.policies()[at];

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::body::{Body, Response, json};
 use crate::decider::LetGo;
 use crate::problem::Problem;
-use crate::{refusals, requests};
+use crate::{requests, top_keys};
 
 /// The default number of keys listed.
 const LISTED: usize = 20;
@@ -40,8 +40,8 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     let most = match query.get("limit") {
         None => LISTED,
         Some(text) => match text.parse::<usize>() {
-            Ok(most @ 1..=refusals::KEYS) => most,
-            _ => return Err(query.wrong("limit", text, &format!("1 to {}", refusals::KEYS))),
+            Ok(most @ 1..=top_keys::KEYS) => most,
+            _ => return Err(query.wrong("limit", text, &format!("1 to {}", top_keys::KEYS))),
         },
     };
     let live = app.decider.live();

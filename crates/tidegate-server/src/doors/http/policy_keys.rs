@@ -25,7 +25,7 @@ use crate::body::{Body, Response, json};
 use crate::decider::missing;
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
-use crate::{refusals, requests};
+use crate::{requests, top_keys};
 
 /// How many keys are listed by default. Each is looked up in the store.
 const LISTED: usize = 20;
@@ -111,7 +111,7 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
         .telemetry
         .blocked
         .keys
-        .largest(refusals::KEYS)
+        .largest(top_keys::KEYS)
         .0
         .into_iter()
         .map(|row| (row.key, row.count))
@@ -126,7 +126,7 @@ pub(crate) fn list_everywhere(app: &App, uri: &Uri) -> Result<Response, Problem>
         .any(|(name, _)| !OF_LISTS.contains(&&*name));
     if names_caller {
         let entry = entry_of(&app.decider.live(), uri.query().unwrap_or_default())?;
-        let key = refusals::entry_key(&entry);
+        let key = top_keys::entry_key(&entry);
         // A caller may be blocked by an entry that was written otherwise: a network around it.
         let block = blocks.into_iter().find(|block| *block.key == *key).or_else(|| {
             let (name, value) = named_value(&entry);
@@ -156,7 +156,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
     let wanted = request_body::block(&bytes, EXAMPLE)?;
     let entry = entry_of(&app.decider.live(), uri.query().unwrap_or_default())?;
-    let digest = app.redact.text(&refusals::entry_key(&entry), false);
+    let digest = app.redact.text(&top_keys::entry_key(&entry), false);
     let Some([lasts, reason]) = wanted else {
         let unblocked = app.decider.keys.unblock_everywhere(&entry);
         if unblocked {
@@ -357,11 +357,11 @@ fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, KnownKey
         known.entry(key).or_default().block = Some(block);
     }
     if let Some(facts) = live.policies.get(policy) {
-        for row in facts.keys.denied.largest(refusals::KEYS).0 {
+        for row in facts.keys.denied.largest(top_keys::KEYS).0 {
             let one = known.entry(row.key).or_default();
             (one.denied, one.error) = (row.count, one.error.max(row.error));
         }
-        for row in facts.keys.near.largest(refusals::KEYS).0 {
+        for row in facts.keys.near.largest(top_keys::KEYS).0 {
             let one = known.entry(row.key).or_default();
             (one.near, one.error) = (row.count, one.error.max(row.error));
         }
@@ -441,7 +441,7 @@ fn key_in<'t>(policy: &Policy, text: &'t str) -> Option<Descriptor<'t>> {
     if policy.by.is_empty() {
         return Some(key);
     }
-    if text.len() >= refusals::MAX_KEY {
+    if text.len() >= top_keys::MAX_KEY {
         return None;
     }
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Reads the words of a limit and builds a quota from them. Only this module knows both the file's words and the core's
+//! Which quota the words of a limit with a rate mean. Only this module knows both the file's words and the core's
 //! constructors.
 
 use std::fmt::Write as _;
@@ -9,9 +9,7 @@ use tidegate_core::rate::{
 };
 use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
-use super::node::Node;
-use tidegate_gate::policy::{Unit, WrittenRate, span, whole_number};
-use tidegate_limits::visible::excerpt;
+use tidegate_gate::policy::{Unit, WrittenRate};
 
 /// How many times slower than the rate a cold start is: the constant of Guava, and the default of Sentinel.
 const COLD_FACTOR: u32 = 3;
@@ -151,40 +149,4 @@ pub(super) struct PolicyFacts<'a> {
     pub(super) by: &'a [String],
     /// The largest cost that one request is known to have.
     pub(super) cost: Option<u64>,
-}
-
-pub(super) struct Words<'n> {
-    pub(super) node: &'n Node,
-    pub(super) base: Option<&'n Node>,
-}
-
-impl<'n> Words<'n> {
-    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
-        self.node.get(key).or_else(|| self.base?.get(key))
-    }
-
-    pub(super) fn text(&self, key: &str) -> Option<&'n str> {
-        self.get(key)?.text()
-    }
-
-    pub(super) fn whole(&self, key: &str) -> Option<u64> {
-        whole_number(self.text(key)?).ok()
-    }
-
-    pub(super) fn span(&self, key: &str) -> Option<Duration> {
-        span(self.text(key)?).ok()
-    }
-
-    pub(super) fn error_text(&self, key: &str, error: &QuotaError) -> String {
-        match (error, self.text(key)) {
-            (QuotaError::Parameter { want, .. }, Some(written)) => {
-                format!("{key} {} {want}", excerpt(written.trim()))
-            }
-            _ => error.to_string(),
-        }
-    }
-
-    pub(super) fn rate(&self, key: &str) -> Option<WrittenRate> {
-        self.text(key)?.parse().ok()
-    }
 }

@@ -1,95 +1,33 @@
-//! Watches a store that may fail: a fallback decides while it is away and tells so; its answers are timed, and keys
-//! that it cannot settle are logged.
+//! Times the answers of a store that may fail, and logs keys that it cannot settle.
 //!
-//! The time is measured inside the fallback, so that calls that were given up count too.
+//! It stands beneath the fallback, so that calls that were given up count too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::metrics::histogram::Histogram;
-use serde_json::json;
 use tidegate::clock::{Clock, SystemClock};
-use tidegate::store::fallback::{Change, OUTAGE_AFTER};
-use tidegate::store::{
-    Charge, Executed, Execution, Fallback, Later, Occupancy, Op, Step, StepAnswer, Store, StoreError,
-};
-use tidegate::{Cost, Limiter, Quota, Tick, visible};
+use tidegate::store::{Executed, Execution, Later, Occupancy, Step, StepAnswer, Store, StoreError};
+use tidegate::{Limiter, Quota, Tick};
 
-use crate::events::Events;
-use crate::metrics::{Metrics, StoreOp, StoreState, StoreTimes};
+use crate::metrics::{StoreOp, StoreTimes};
 use crate::span_attributes;
-use crate::stores::Sharing;
 
 /// How many lines may be logged at once.
 const BURST: u64 = 3;
 /// How many lines a minute may be logged after that.
 const PER_MINUTE: u64 = 1;
 
-/// Returns the fallback between the gate and a store that may fail; `None` for a store in this process, which
-/// cannot.
-pub(crate) fn fallback_for(
-    store: &Arc<dyn Store>,
-    kind: &'static str,
-    sharing: Option<&Sharing>,
-    clock: &Arc<dyn Clock>,
-    metrics: &Metrics,
-    events: &Arc<Events>,
-) -> Option<Fallback> {
-    // A store in this process always decides, even one that may answer later, like the one on disk.
-    if store.caps().always_decides || store.caps().later_if_strict {
-        return None;
-    }
-    let states = metrics.store_states(kind);
-    let events = Arc::clone(events);
-    let told = move |change: &Change| {
-        log_change(change, kind, &states);
-        let (state, reason) =
-            (if change.up { "up" } else { "down" }, visible::line(&change.reason).to_string());
-        events.publish("store", || json!({ "store": kind, "state": state, "reason": reason }));
-    };
-    let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind), kind);
-    let mut fallback = Fallback::around(timed, Arc::clone(clock)).on_change(told);
-    if let Some(sharing) = sharing {
-        fallback = fallback.nodes(sharing.nodes).deadline(sharing.deadline);
-    }
-    Some(fallback.build())
-}
-
-/// Marks an engine that was away at the start, so that no request has to find out.
-pub(crate) fn find_away(fallback: &Fallback, now: Tick) {
-    let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
-    let charges = [Charge::new(&[0], &quota, Cost::ONE)];
-    // The fallback answers at once. The answer does not matter: no policy uses this key.
-    for _ in 0..OUTAGE_AFTER {
-        let _ = fallback.execute_into(&Step::new(now, Op::Peek, &charges), &mut Executed::default());
-    }
-}
-
-fn log_change(change: &Change, store: &'static str, states: &StoreState) {
-    states.turn(change.up);
-    let (reason, lasted_ms) = (&*change.reason, change.lasted.as_millis());
-    match change.up {
-        true => tracing::info!(
-            store,
-            reason,
-            lasted_ms,
-            decided_without_it = change.without_engine,
-            "the store is back"
-        ),
-        false => tracing::warn!(store, reason, "the store is gone; until it is back, on_store_error decides"),
-    }
-}
-
 /// Times answers that come later. Those that are there at once cost nothing.
 #[derive(Debug)]
-struct TimedStore<S> {
+pub(super) struct TimedStore<S> {
     store: S,
     times: StoreTimes,
     errors: Arc<KeyErrors>,
 }
 
 impl<S: Store> TimedStore<S> {
-    fn new(store: S, times: StoreTimes, kind: &'static str) -> Self {
+    pub(super) fn new(store: S, times: StoreTimes, kind: &'static str) -> Self {
         Self { store, times, errors: Arc::new(KeyErrors::of(kind)) }
     }
 
@@ -198,7 +136,11 @@ impl KeyErrors {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::Cost;
+    use tidegate::store::{Charge, Op};
+
     use super::*;
+    use crate::metrics::Metrics;
 
     /// Never answers.
     #[derive(Debug)]

@@ -1,19 +1,19 @@
 //! Executes steps through the engine within the deadline, or without it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decision::Ruling;
-use tidegate_core::{Algorithm, Decision, Finish, Outcome, Retry, Standing, Tick};
-use tidegate_limits::clock::{Clock, HeldTime, before};
+use tidegate_core::Tick;
+use tidegate_limits::clock::{Clock, before};
+#[cfg(doc)]
+use tidegate_limits::store::OnStoreError;
 use tidegate_limits::store::{
-    Charge, ChargeAnswer, DecidedBy, Ending, Executed, Execution, Later, MemoryStore, OnStoreError, Op,
-    OwnedStep, Step, StepAnswer, Store, StoreError,
+    Charge, Ending, Executed, Execution, Later, Op, OwnedStep, Step, StepAnswer, Store, StoreError,
 };
 
 use super::breaker::{Breaker, Probe, Route};
-use super::{Share, standing};
+use super::stand_in::{StandIn, unasked};
 
 #[derive(Debug)]
 pub(super) struct FallbackState {
@@ -297,187 +297,4 @@ const fn is_decided_here(error: &StoreError) -> bool {
             | StoreError::Corrupt { .. }
             | StoreError::CellTooLarge { .. }
     )
-}
-
-// Decides steps while the engine is gone, each charge as its [`OnStoreError`] says, with a store of this process.
-
-/// The number of keys that the stand-in's store has room for: the keys that are charged in an outage.
-const KEYS: usize = 65_536;
-
-#[derive(Debug)]
-pub(super) struct StandIn {
-    /// The store, made when it is first needed, because its table takes memory.
-    store: OnceLock<MemoryStore>,
-    nodes: u64,
-    /// Executes by ticks that never step back.
-    latest: HeldTime,
-}
-
-type LocalCharges<'a> = SmallVec<[(usize, Share, Charge<'a>); 4]>;
-
-impl StandIn {
-    pub(super) fn new(nodes: u64) -> Self {
-        Self { store: OnceLock::new(), nodes: nodes.max(1), latest: HeldTime::default() }
-    }
-
-    pub(super) fn store(&self) -> &MemoryStore {
-        self.store.get_or_init(|| MemoryStore::with_capacity(KEYS).expect("two megabytes of memory"))
-    }
-
-    pub(super) fn decide(&self, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
-        let now = self.latest.hold(step.now);
-        let step = &Step { now, ..*step };
-        let closed =
-            step.charges.iter().any(|charge| charge.binding && charge.rules.on_error == OnStoreError::Deny);
-        let local: LocalCharges<'_> = step
-            .charges
-            .iter()
-            .enumerate()
-            .filter(|(_, charge)| charge.rules.on_error == OnStoreError::Local)
-            .map(|(place, charge)| {
-                let share = Share::of(charge.cost, charge.quota, self.nodes);
-                let kept_back = share.kept_back(charge);
-                (place, share, Charge { cost: share.charged, kept_back, ..*charge })
-            })
-            .collect();
-        let mut decided = Executed { allowed: true, at: now, ..Executed::default() };
-        if !local.is_empty() {
-            self.take(step, closed, &local, &mut decided)?;
-        }
-        out.allowed = !closed && decided.allowed;
-        out.wait = if out.allowed { decided.wait } else { Duration::ZERO };
-        (out.at, out.by) = (decided.at, DecidedBy::Fallback);
-        out.moved = std::mem::take(&mut decided.moved);
-        out.lines.clear();
-        out.lines.extend(step.charges.iter().map(|charge| unasked(charge, now)));
-        for ((place, share, _), line) in local.iter().zip(decided.lines) {
-            let ruling = match line.decision.ruling {
-                // Refused for as long as the engine is gone, which is an unknown time.
-                Ruling::Denied { retry: Retry::Never } if share.is_the_engines(&step.charges[*place]) => {
-                    Ruling::Denied { retry: Retry::Unknown }
-                }
-                ruling => ruling,
-            };
-            out.lines[*place] = ChargeAnswer {
-                decision: Decision { ruling, standing: standing(line.decision.standing, self.nodes) },
-                receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.for_caller(receipt)),
-            };
-        }
-        Ok(())
-    }
-
-    /// Takes the charges, or only peeks if the step is refused anyway.
-    fn take(
-        &self,
-        step: &Step<'_>,
-        closed: bool,
-        local: &LocalCharges<'_>,
-        decided: &mut Executed,
-    ) -> Result<(), StoreError> {
-        let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
-        let owes = local.iter().any(|(_, share, charge)| share.owed(charge.quota) > 0);
-        let op = if closed { Op::Peek } else { step.op };
-        let asked = Step { op, receipts: step.receipts || owes, charges: &charges, ..*step };
-        self.execute(&asked, decided)?;
-        if owes && decided.allowed && matches!(op, Op::Take) {
-            self.book(step.now, local, decided)?;
-        }
-        Ok(())
-    }
-
-    /// Books the units that charges owe beyond their whole limits.
-    fn book(&self, now: Tick, local: &LocalCharges<'_>, decided: &mut Executed) -> Result<(), StoreError> {
-        let (mut charges, mut endings, mut lines) = (
-            SmallVec::<[Charge<'_>; 4]>::new(),
-            SmallVec::<[Ending; 4]>::new(),
-            SmallVec::<[usize; 4]>::new(),
-        );
-        for (line, (_, share, charge)) in local.iter().enumerate() {
-            let owed = share.owed(charge.quota);
-            // Only charges that were taken have receipts: a shadow that was refused has none.
-            if let (Some(receipt), true) = (decided.lines[line].receipt, owed > 0) {
-                let finish =
-                    Finish { used: receipt.cost.units().saturating_add(owed), outcome: Outcome::Ignored };
-                charges.push(*charge);
-                endings.push(Ending::new(receipt, finish));
-                lines.push(line);
-            }
-        }
-        let mut booked = Executed::default();
-        self.execute(&Step::new(now, Op::Finish(&endings), &charges), &mut booked)?;
-        for (line, after) in lines.into_iter().zip(booked.lines) {
-            decided.lines[line].decision.standing = after.decision.standing;
-        }
-        Ok(())
-    }
-
-    pub(super) fn finish(
-        &self,
-        step: &Step<'_>,
-        endings: &[Ending],
-        out: &mut Executed,
-    ) -> Result<(), StoreError> {
-        let mut local: LocalCharges<'_> = SmallVec::new();
-        let mut translated: SmallVec<[Ending; 4]> = SmallVec::new();
-        for (place, (charge, ending)) in step.charges.iter().zip(endings).enumerate() {
-            let (share, ending) = end(self.nodes, charge, ending);
-            local.push((place, share, Charge { cost: share.charged, ..*charge }));
-            translated.push(ending);
-        }
-        let charges: SmallVec<[Charge<'_>; 4]> = local.iter().map(|(_, _, charge)| *charge).collect();
-        let now = self.latest.hold(step.now);
-        self.execute(&Step { now, op: Op::Finish(&translated), charges: &charges, ..*step }, out)?;
-        out.by = DecidedBy::Fallback;
-        for (((_, share, _), line), ending) in local.iter().zip(&mut out.lines).zip(endings) {
-            if let Ending::Finish { .. } = ending {
-                line.decision.standing = standing(line.decision.standing, self.nodes);
-                line.receipt = line.receipt.and_then(|back| share.came_back(back));
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn reset(&self, step: &Step<'_>) {
-        if let Some(store) = self.store.get() {
-            // This cannot fail: the engine refuses steps with a repeated key.
-            let _ = execute_here(store, step, &mut Executed::default());
-        }
-    }
-
-    fn execute(&self, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
-        execute_here(self.store(), step, out)
-    }
-}
-
-fn end(nodes: u64, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
-    match *ending {
-        Ending::Finish { receipt, finish, renew } => {
-            let share = Share::of(receipt.cost, charge.quota, nodes);
-            let (receipt, finish) = (share.as_charged(receipt), share.finish(finish));
-            (share, Ending::Finish { receipt, finish, renew })
-        }
-        // A mark is one unit on any number of nodes. No place that was taken here is held longer.
-        Ending::Once | Ending::Forget | Ending::Extend { .. } => {
-            (Share::of(charge.cost, charge.quota, 1), *ending)
-        }
-    }
-}
-
-fn execute_here(store: &MemoryStore, step: &Step<'_>, out: &mut Executed) -> Result<(), StoreError> {
-    match store.execute_into(step, out) {
-        Execution::Done(done) => done,
-        Execution::Later(_) => Err(StoreError::MustWait),
-    }
-}
-
-pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> ChargeAnswer {
-    let full = charge.quota.standing(&charge.quota.fresh(now), now);
-    let decision = match charge.rules.on_error {
-        OnStoreError::Allow => Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: full },
-        OnStoreError::Deny | OnStoreError::Local => Decision {
-            ruling: Ruling::Denied { retry: Retry::Unknown },
-            standing: Standing { remaining: 0, ..full },
-        },
-    };
-    ChargeAnswer { decision, receipt: None }
 }

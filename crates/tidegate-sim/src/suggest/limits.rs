@@ -1,4 +1,4 @@
-//! Leaves room between the keys that a limit spares and those that it cuts.
+//! Chooses the limit that makes a cut, with room between the keys that it spares and those that it cuts.
 //!
 //! The least limit that spares the crowd of one day hits some of it on another day. So a limit is made larger, rate and
 //! burst together, by the largest room that still cuts nearly as much as none. All limits in question are replayed on
@@ -108,19 +108,19 @@ impl Roomy {
 }
 
 /// Returns the limits in question: each point of the curve of the spared keys, with each room.
-pub(super) fn limits(needs: &Needs, hit: &HashSet<u64>) -> Vec<Roomy> {
+pub(super) fn with_room(needs: &Needs, hit: &HashSet<u64>) -> Vec<Roomy> {
     let points = points(needs, hit);
     let seen = points.iter().enumerate().filter(|(_, point)| point.seen && point.denied > 0);
-    let with_room = |(rate, point): (usize, &Point)| {
+    let each_room = |(rate, point): (usize, &Point)| {
         let Point { count, burst, .. } = *point;
         ROOMS.map(|room| Roomy { count: scaled(count, room), burst: scaled(burst, room), room, rate })
     };
-    seen.flat_map(with_room).collect()
+    seen.flat_map(each_room).collect()
 }
 
 /// The largest room that still denies nearly as much as none, then the steadiest crowd, then the least grant. Also
 /// returns the number of keys hit on the half on which it was not found.
-pub(super) fn choose(
+pub(super) fn choose_limit(
     limits: &[Roomy],
     denied: &[u64],
     halves: &Halves,

@@ -1,4 +1,4 @@
-//! Chooses the finding and the cuts: the gap that gains most among those that only cut keys a limit is meant for.
+//! Chooses which keys to cut, and the finding: the best gap among those that only cut keys a limit is meant for.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ impl Choice {
 
 /// Chooses the finding and the cuts. `by_gap` says whether keys may be cut for a gap alone. `has_culprits` says whether
 /// a key looks like a crawler, or is refused most of the time, and asks for enough to matter.
-pub(super) fn choose(
+pub(super) fn choose_cuts(
     needs: &Needs,
     known: &Known,
     kept: Option<Cut>,

@@ -1,4 +1,4 @@
-//! The state that the clones of a breaker share, behind its lock.
+//! The calls of a breaker: how they enter, are refused and end, on the state that its clones share behind a lock.
 
 use std::fmt;
 use std::sync::Arc;
