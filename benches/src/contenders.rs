@@ -223,7 +223,6 @@ pub(crate) fn list() -> Vec<Value> {
     lines.push(line("disk", &contender("disk", Tidegate, "Tidegate, on disk", ())));
     lines.push(line("store", &contender("memory", Tidegate, "in memory", ())));
     lines.push(line("store", &contender("tracked", Tidegate, "in memory, changes marked for the disk", ())));
-    lines.push(line("store", &contender("leased", Tidegate, "leased from a map under a lock", ())));
     for workload in ["gate", "growth"] {
         lines.push(line(workload, &contender("tidegate", Tidegate, "Tidegate", ())));
     }

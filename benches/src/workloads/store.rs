@@ -3,14 +3,11 @@
 //! Steps are executed as a gate does: by a tick that may be a little old, with a clock that is read before a refusal.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use anyhow::{Result, bail, ensure};
 use tidegate::clock::{Clock, SystemClock};
-use tidegate::store::leased::most_held;
 use tidegate::store::{
-    Charge, Executed, Execution, Later, Leased, MemoryStore, Op, PlainStore, Seed, Step, StepAnswer,
-    StepClock, Store, StoreError, TrackedStore,
+    Charge, Executed, Execution, MemoryStore, Op, Seed, Step, StepClock, Store, StoreError, TrackedStore,
 };
 use tidegate::{Cost, Quota};
 
@@ -23,7 +20,7 @@ const CALLERS: usize = 10_000;
 /// The keys for which a store has room: more than are used.
 const ROOM: usize = 100_000;
 
-/// The units of a limit that refuses; they come back within a day. Enough for leases to be drawn.
+/// The units of a limit that refuses; they come back within a day.
 const UNITS: u64 = 40;
 
 /// The most steps that may spend such a limit.
@@ -33,11 +30,7 @@ pub(crate) fn run(contender: &str, figures: &mut Figures) -> Result<()> {
     match contender {
         "memory" => both(|| Ok(MemoryStore::with_capacity(ROOM)?), figures),
         "tracked" => both(|| Ok(TrackedStore::with_seed(ROOM, &Seed::random())?), figures),
-        "leased" => {
-            ensure!(most_held(&spent()?, 1).is_some(), "a limit of {UNITS} units is not leased");
-            both(|| Ok(Leased::around(PlainStore::default(), SystemClock::new()).build()), figures)
-        }
-        _ => bail!("there is no `{contender}` here, but memory, tracked, leased"),
+        _ => bail!("there is no `{contender}` here, but memory, tracked"),
     }
 }
 
@@ -135,19 +128,8 @@ impl<S: Store, const CHARGES: usize> Callers<S, CHARGES> {
         };
         match self.store.execute_into(&step, executed) {
             Execution::Done(done) => done?,
-            Execution::Later(later) => *executed = await_answer(later)?,
+            Execution::Later(_) => return Err(StoreError::MustWait),
         }
         Ok(executed.allowed)
-    }
-}
-
-/// Waits for an answer that needs units of the engine, which is in this process and answers within microseconds.
-fn await_answer(mut later: Later<StepAnswer>) -> StepAnswer {
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(answer) = later.as_mut().poll(&mut context) {
-            return answer;
-        }
-        std::thread::yield_now();
     }
 }
