@@ -93,7 +93,8 @@ fn every_feature_is_shown_on_the_site_of_the_documentation() {
         let folder = folder.unwrap().path();
         let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         let Ok(library) = std::fs::read_to_string(folder.join("src/lib.rs")) else { continue };
-        if manifest.contains("\n[features]\n") {
+        let is_shown = !manifest.contains("\n[lib]\ndoc = false\n");
+        if manifest.contains("\n[features]\n") && is_shown {
             let all =
                 "[package.metadata.docs.rs]\nall-features = true\nrustdoc-args = [\"--cfg\", \"docsrs\"]\n";
             assert!(manifest.contains(all), "{}", folder.display());
