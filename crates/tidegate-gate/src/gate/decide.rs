@@ -315,23 +315,24 @@ impl Gate {
             executed.lines.clear();
             return Ok(());
         }
-        let step = |charges: &[Charge<'_>], executed: &mut Executed| {
-            let watched = self.is_observed();
-            let step = Step { now, clock, tag: 0, receipts: K::KEEPS, watched, op, charges };
-            match self.routes.own().execute_into(&step, executed) {
-                Execution::Done(done) => done,
-                // Dropped without being polled, so the engine was not asked.
-                Execution::Later(_) => Err(StoreError::MustWait),
-            }
+        let (one, mut several);
+        let charges: &[Charge<'_>] = if let [line] = &*plan.lines {
+            one = [plan.charge(line)];
+            &one
+        } else {
+            several = SmallVec::<[Charge<'_>; LINES]>::new();
+            several.reserve_exact(plan.lines.len());
+            // Extended rather than collected: a collected list is moved once more.
+            several.extend(plan.charges());
+            &several
         };
-        if let [line] = &*plan.lines {
-            return step(&[plan.charge(line)], executed);
+        let watched = self.is_observed();
+        let step = Step { now, clock, tag: 0, receipts: K::KEEPS, watched, op, charges };
+        match self.routes.own().execute_into(&step, executed) {
+            Execution::Done(done) => done,
+            // Dropped without being polled, so the engine was not asked.
+            Execution::Later(_) => Err(StoreError::MustWait),
         }
-        let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
-        charges.reserve_exact(plan.lines.len());
-        // Extended rather than collected: a collected list is moved once more.
-        charges.extend(plan.charges());
-        step(&charges, executed)
     }
 }
 

@@ -244,8 +244,8 @@ impl Store for MemoryStore {
     #[inline]
     fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         Execution::Done(match step.receipts {
-            true => self.execute_step::<true, false>(step, out),
-            false => self.execute_step::<false, false>(step, out),
+            true => self.execute_step::<true, false>(step, &[], out),
+            false => self.execute_step::<false, false>(step, &[], out),
         })
     }
 
@@ -285,29 +285,22 @@ impl MemoryStore {
     /// [`StoreError::RepeatedKey`] if two charges of the step name the same key.
     pub fn execute(&self, step: &Step<'_>) -> StepAnswer {
         let mut executed = Executed::default();
-        self.execute_step::<true, false>(step, &mut executed).map(|()| executed)
+        self.execute_step::<true, false>(step, &[], &mut executed).map(|()| executed)
     }
 
     /// Executes a step. Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots
-    /// change.
+    /// change. `known` are the fingerprints of the step's keys, or none.
     #[inline(always)]
     fn execute_step<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
-        executed: &mut Executed,
-    ) -> Result<(), StoreError> {
-        let fingerprint = |_: usize, charge: &Charge<'_>| self.shared.table.fingerprint(charge.key);
-        self.execute_fingerprints::<RECEIPTS, TRACK>(step, fingerprint, executed)
-    }
-
-    #[inline(always)]
-    fn execute_fingerprints<const RECEIPTS: bool, const TRACK: bool>(
-        &self,
-        step: &Step<'_>,
-        fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
+        known: &[Fingerprint],
         executed: &mut Executed,
     ) -> Result<(), StoreError> {
         let (table, time) = (&self.shared.table, &self.shared.time);
+        let fingerprint = |at: usize, charge: &Charge<'_>| {
+            known.get(at).copied().unwrap_or_else(|| table.fingerprint(charge.key))
+        };
         (executed.at, executed.by, executed.breaker) = (time.hold(step.now), DecidedBy::Local, None);
         executed.moved.clear();
         if table.execute_at_once::<RECEIPTS, TRACK>(step, executed.at, &fingerprint, executed).is_some() {

@@ -119,14 +119,9 @@ impl GcraWord {
         if units > 1 && units > self.burst {
             return None;
         }
-        let tat = self.arrival(word, now, units);
+        // A word is below 2⁶³ + 2⁶², so a burst can be added without overflow.
+        let tat = arrival(word, now, self.time_of(units), u64::wrapping_add);
         (tat <= now.wrapping_add(self.full)).then_some(tat)
-    }
-
-    /// Returns the arrival time after a charge of `units`. A word is below 2⁶³ + 2⁶², so a burst can be added without overflow.
-    #[inline]
-    fn arrival(&self, word: u64, now: u64, units: u64) -> u64 {
-        arrival(word, now, self.time_of(units), u64::wrapping_add)
     }
 
     /// Returns the report of a word at one moment, to be computed when it is read.

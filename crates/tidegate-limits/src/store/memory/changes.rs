@@ -20,8 +20,9 @@ use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
 use tidegate_core::{Quota, State, Tick};
 use twox_hash::XxHash64;
 
-use super::cache_line::{FullKey, blank};
+use super::cache_line::blank;
 use super::export::{ExportedKey, RestoreError};
+use super::seed::FullKey;
 use crate::store::Cell;
 use crate::store::cell::Forgotten;
 use crate::sync::Ordering;

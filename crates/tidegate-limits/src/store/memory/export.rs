@@ -7,9 +7,10 @@ use tidegate_core::bytes::{DecodeError, FORMAT};
 use tidegate_core::{State, Tick};
 use twox_hash::XxHash64;
 
-use super::cache_line::{FullKey, WAYS};
+use super::cache_line::WAYS;
 use super::cell_path::SlotContent;
 use super::limit::{Class, Name};
+use super::seed::FullKey;
 use super::table::{Both, KeyForm, Sought, Table, TablePlace};
 use super::{CapacityError, MemoryStore};
 use crate::store::Cell;

@@ -10,11 +10,11 @@ use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::cache_line::{CacheLine, FullKey, FullKeys, Lines, LockedLine, Seized, Slot, WAYS, blank};
+use super::cache_line::{CacheLine, Lines, LockedLine, Seized, Slot, WAYS, blank};
 use super::changes::Marks;
 use super::classes::Classes;
 use super::limit::{Class, Name, PermanentLimit};
-use super::seed::{Hashing, Seed};
+use super::seed::{FullKey, FullKeys, Hashing, Seed};
 use super::word_path::{Reading, WordOutcome};
 use crate::store::Cell;
 use crate::sync::unexplored::{AtomicU64, AtomicUsize, Mutex};

@@ -97,8 +97,8 @@ impl Store for TrackedStore {
     #[inline]
     fn execute_into(&self, step: &Step<'_>, out: &mut Executed) -> Execution {
         Execution::Done(match step.receipts {
-            true => self.memory.execute_step::<true, true>(step, out),
-            false => self.memory.execute_step::<false, true>(step, out),
+            true => self.memory.execute_step::<true, true>(step, &[], out),
+            false => self.memory.execute_step::<false, true>(step, &[], out),
         })
     }
 

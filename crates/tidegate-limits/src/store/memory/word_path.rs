@@ -436,8 +436,8 @@ impl MemoryStore {
                 let Some(answer) = out.last_mut() else { continue };
                 let Ok(executed) = answer else { continue };
                 let done = match step.receipts {
-                    true => self.execute_fingerprints::<true, TRACK>(step, |at, _| own[at], executed),
-                    false => self.execute_fingerprints::<false, TRACK>(step, |at, _| own[at], executed),
+                    true => self.execute_step::<true, TRACK>(step, own, executed),
+                    false => self.execute_step::<false, TRACK>(step, own, executed),
                 };
                 if let Err(error) = done {
                     *answer = Err(error);
