@@ -313,7 +313,7 @@ impl MemoryStore {
             StepClock::Fresh(clock) => time.glimpse(clock.now()),
             _ => step.now,
         };
-        if table.execute_unspent(&step, glimpse, &fingerprint, executed).is_some() {
+        if table.execute_unspent(&step, glimpse, fingerprint, executed).is_some() {
             let later = time.latest();
             if executed.allowed || later <= executed.at || !waited(&step, executed, later) {
                 return Ok(());

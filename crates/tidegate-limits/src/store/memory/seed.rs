@@ -45,7 +45,7 @@ impl Seed {
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         let (parts, _) = bytes.as_chunks::<8>();
-        Self(std::array::from_fn(|part| u64::from_le_bytes(parts[part])))
+        Self(array::from_fn(|part| u64::from_le_bytes(parts[part])))
     }
 
     /// Returns the secret itself, to be stored for the next process.
