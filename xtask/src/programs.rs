@@ -101,7 +101,7 @@ impl Programs {
         let (waiting, failed) = (Mutex::new(VecDeque::from(self.0)), Mutex::new(Vec::new()));
         let next = || waiting.lock().ok()?.pop_front();
         thread::scope(|scope| {
-            // Most wait for servers, timers and disks half of their time.
+            // One a core, although most wait for servers, timers and disks half of their time.
             for _ in 0..cores {
                 scope.spawn(|| {
                     while let Some(program) = next() {

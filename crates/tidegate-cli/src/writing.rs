@@ -269,8 +269,7 @@ mod tests {
     }
 }
 
-#[cfg(test)]
-#[cfg(unix)]
+#[cfg(all(test, unix))]
 mod file_tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 

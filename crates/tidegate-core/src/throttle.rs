@@ -85,8 +85,8 @@ const ALWAYS: u32 = u32::MAX - u32::MAX / 1000;
 /// The largest share that can be refused: the draws below [`ALWAYS`].
 const MOST_SHARE: f64 = 0.999;
 
-/// Decides which arrivals are refused first, by the last complete sample of arrivals by priority; with the sample in
-/// progress: 4 KiB on the heap, allocated at the start.
+/// Decides which arrivals are refused first, by their priority. Holds the last complete sample of arrivals and the sample
+/// in progress: 4 KiB on the heap, allocated at the start.
 ///
 /// An arrival's rank is the share of a sample of recent arrivals that is less important than it. Refusing all arrivals
 /// with one probability would hit important ones as often as others. An arrival is refused if its rank lies below the

@@ -14,9 +14,11 @@ pub use unexplored::Mutex;
 #[cfg(not(tidegate_loom))]
 pub(crate) use unexplored::{AtomicBool, AtomicU32, AtomicU64};
 
-/// For cells that loom does not explore: the usual atomics and lock also in its builds.
+/// For cells that loom does not explore: the usual atomics and lock also in its builds. Unit tests count their writes.
 pub(crate) mod unexplored {
-    #[cfg(any(not(test), tidegate_loom))]
+    #[cfg(tidegate_loom)]
+    pub(crate) use parking_lot::Mutex;
+    #[cfg(not(any(test, tidegate_loom)))]
     pub use parking_lot::Mutex;
     #[cfg(any(not(test), tidegate_loom))]
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -88,6 +90,17 @@ pub(crate) mod counted {
                     self.0.compare_exchange(current, new, success, failure)
                 }
 
+                pub(crate) fn compare_exchange_weak(
+                    &self,
+                    current: $number,
+                    new: $number,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$number, $number> {
+                    count();
+                    self.0.compare_exchange_weak(current, new, success, failure)
+                }
+
                 $(
                     pub(crate) fn $write(&self, number: $number, order: Ordering) -> $number {
                         count();
@@ -113,7 +126,7 @@ pub(crate) mod counted {
 
     /// A lock of the usual kind; locking counts as a write.
     #[derive(Debug, Default)]
-    pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
+    pub struct Mutex<T>(parking_lot::Mutex<T>);
 
     impl<T> Mutex<T> {
         pub const fn new(value: T) -> Self {

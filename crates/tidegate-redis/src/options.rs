@@ -256,7 +256,7 @@ pub enum ConnectError {
         wanted: &'static str,
     },
     /// The future was not polled by a tokio runtime, on which the connection has to live.
-    #[error("a Redis store is connected within a tokio runtime that has I/O and time enabled")]
+    #[error("there is no tokio runtime here; connect a Redis store within one that has I/O and time enabled")]
     NoRuntime,
     /// No server answers.
     #[error("no Redis server answers at {address}: {reason}")]

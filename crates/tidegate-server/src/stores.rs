@@ -1,7 +1,7 @@
 //! Opens the store that a file names.
 //!
-//! Heavy clients need their features: `redis`, `etcd` and `zookeeper`. A file that names another engine is refused, and
-//! told the feature.
+//! Heavy clients need their features: `redis`, `etcd` and `zookeeper`. A file that names another engine is refused, with
+//! the name of the feature.
 
 #[cfg_attr(
     not(any(feature = "redis", feature = "etcd", feature = "zookeeper")),

@@ -124,7 +124,7 @@ async fn serve(app: Router) -> String {
 #[tokio::test]
 async fn a_service_that_hangs_at_the_end_of_a_chain_opens_the_breakers_of_the_chain() {
     let millis = Duration::from_millis;
-    let timeouts = Timeouts::new(millis(200), millis(1000)).unwrap().with_margin(millis(5)).unwrap();
+    let timeouts = Timeouts::new(millis(200), millis(1000)).unwrap().with_margin(millis(40)).unwrap();
     let breaker = || Breaker::new(CircuitBreaker::builder().consecutive(2)).unwrap();
     let (of_b, of_c) = (breaker(), breaker());
     let calling = |uri: String, breaker: &Breaker| {

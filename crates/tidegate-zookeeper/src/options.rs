@@ -102,7 +102,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The future was not polled by a tokio runtime, on which the connection has to live.
-    #[error("ZooKeeper is connected within a tokio runtime that has I/O and time enabled")]
+    #[error("there is no tokio runtime here; connect to ZooKeeper within one that has I/O and time enabled")]
     NoRuntime,
     /// No server answers at any address.
     #[error("no ZooKeeper answers at {tried}; is it running, and is this its port for clients (2181)?")]

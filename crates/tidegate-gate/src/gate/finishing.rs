@@ -124,8 +124,8 @@ where
 
     /// Settles by the usage that the work reported, such as `llm.output`, if it reported any and is not cancelled. Each
     /// policy computes its real cost from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it, under
-    /// the policies of the admission; policies that learn an estimate learn it once that is done. A charge stays as it was made if no usage for
-    /// its policy was reported, or if the usage yields no valid cost.
+    /// the policies of the admission; policies that learn an estimate learn it once that is done. A charge stays as it was
+    /// made if no usage for its policy was reported, or if the usage yields no valid cost.
     /// [`PolicySet::check_usage`](crate::PolicySet::check_usage) reports names that no policy uses.
     ///
     /// # Examples

@@ -27,7 +27,8 @@
 //!
 //! # Time
 //! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
-//! latest one counts as that one. If ticks stay more than five minutes behind, time goes on at half their speed until
+//! latest one counts as that one. The reading of a fresh clock that only refuses is no such tick: it changes no word, and is
+//! not kept. If ticks stay more than five minutes behind, time goes on at half their speed until
 //! they have nearly caught up (`clock/monotonic.rs`): meanwhile a wait or retry that was reported takes up to twice as
 //! long, and nothing is granted twice.
 //!
@@ -653,7 +654,7 @@ mod tests {
     }
 }
 
-/// What a decision writes to shared memory: a refusal nothing, a permit one word for each limit.
+/// What a decision writes to shared memory: a refusal nothing, a permit the word of each limit, which is seized and released.
 #[cfg(all(test, not(tidegate_loom)))]
 mod write_tests {
     use std::sync::Arc;

@@ -127,8 +127,8 @@ pub enum Op<'a> {
 /// A list of charges to execute at one tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The caller's time. A tick before the latest that the store has seen counts as that latest one: a store's time
-    /// does not step back.
+    /// The caller's time. A tick before the store's time counts as that time, which does not step back. Every step moves
+    /// it; but a store need not remember the reading of a [`StepClock::Fresh`] by which it only refused.
     pub now: Tick,
     /// The clock that decides.
     pub clock: StepClock<'a>,

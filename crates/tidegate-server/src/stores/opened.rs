@@ -85,7 +85,9 @@ pub enum OpenStoreError {
     #[error("store.kind: disk: {0}; write store.path")]
     NoFolder(String),
     /// The client of the engine is not built in.
-    #[error("store.kind: {kind}: this build has no client of it; build it with the feature `{kind}`")]
+    #[error(
+        "store.kind: {kind}: this build lacks the client of this engine; build it with the feature `{kind}`"
+    )]
     NotBuilt {
         /// The kind, which is also the name of the feature.
         kind: &'static str,

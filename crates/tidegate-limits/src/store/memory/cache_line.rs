@@ -70,7 +70,8 @@ impl Slot {
     ///
     /// The name is read before the word and after it, and then the word once more. If the slot is given to another key in
     /// between, one of the two names differs, or one of the words: whoever renames a slot has seized it before, and
-    /// releases it afterwards.
+    /// releases it afterwards. Not noticed is only a slot that goes to another key, back, and again to a key with that
+    /// word, all between these loads.
     #[inline]
     pub(super) fn read(&self, name: Name, is: impl Fn() -> bool) -> Option<u64> {
         // Acquire, with the Release of `rename`: the word of the slot's former key is not seen any more.
@@ -82,7 +83,7 @@ impl Slot {
         // Acquire, with the Release of `drop`: the name and the key that belong to the word are seen.
         let word = self.word.load(Ordering::Acquire);
         let same = word != SEIZED && self.name() == name && is();
-        // As above: a slot that went to another key and back has another word now.
+        // As above: if the slot is this key's, and the word is still here, the word is this key's own.
         fence(Ordering::Acquire);
         (same && self.word() == word).then_some(word)
     }

@@ -471,7 +471,7 @@ mod loom_model {
     }
 
     /// Ann has used up her limit of one. Her slot is emptied, the number is swept and given to a limit of three, and Ann
-    /// comes under that limit with one unit spent. A check that read the old limit never decides by it on the new word, and
+    /// comes under that limit with two units spent. A check that read the old limit never decides by it on the new word, and
     /// vice versa.
     #[test]
     fn a_check_never_decides_by_a_limit_that_lost_its_number() {
