@@ -269,7 +269,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod file_tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
