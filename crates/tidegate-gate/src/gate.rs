@@ -1,6 +1,6 @@
 //! The gate combines policies, stores and a clock: one check decides many limits, all or nothing.
 //!
-//! Protocol code turns bytes into a [`Descriptor`](crate::Descriptor) and a [`Cost`]. The gate asks the policy set
+//! Protocol code turns bytes into a [`Descriptor`](crate::Descriptor) and a [`Cost`](tidegate_core::Cost). The gate asks the policy set
 //! which limits match, reads the time, and has the store execute them all in one step. If policies are decided in
 //! different stores ([`Gate::with_store`]), each store executes its part, and either all parts are charged or none. If
 //! every limit either permits at once or refuses, the gate uses the process's shared tick, and checks a refusal again

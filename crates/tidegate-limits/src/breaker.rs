@@ -105,7 +105,7 @@ impl Breaker {
     /// Enters the breaker without waiting. Report the outcome by [`Call::leave`].
     ///
     /// # Errors
-    /// [`Denied`]: while open, with the time until the first probe. With [`Retry::Unknown`]
+    /// [`Denied`]: while open, with the time until the first probe. With [`Retry::Unknown`](tidegate_core::Retry::Unknown)
     /// while the allowed number of probes is in flight, or while a person holds it open without an end.
     pub fn try_enter(&self) -> Result<Call, Denied> {
         if self.shared.observer.is_some() {
