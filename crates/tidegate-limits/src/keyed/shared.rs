@@ -291,30 +291,51 @@ impl KeyedState {
                 touched ^= self.store.touch(*fingerprint);
             }
             std::hint::black_box(touched);
-            // From the first refusal on: the words of the keys that follow, and then one reading of the clock for all of
-            // them. It refuses a key whose word is still the same, as in `decide_by_clock`.
-            let mut seen: [Option<u64>; BATCH] = [None; BATCH];
-            let mut later = None;
-            for (at, (key, fingerprint)) in keys.iter().zip(&fingerprints).enumerate() {
-                let outcome = self.store.permit_or_read(*fingerprint, &by, 1);
-                if let (WordOutcome::Refused(_), None) = (outcome, &later) {
-                    for (seen, fingerprint) in seen.iter_mut().zip(&fingerprints[..keys.len()]).skip(at) {
-                        *seen = self.store.word(*fingerprint, by.limit.class());
-                    }
-                    later = by.later(self.time.now());
-                }
-                let result = match (outcome, &later) {
-                    (WordOutcome::Permitted(word), _) => T::permitted(by.form.report(word, by.now)),
-                    (WordOutcome::Refused(word), Some(by))
-                        if seen[at] == Some(word) && by.form.take(word, by.now, 1).is_none() =>
-                    {
-                        T::refused(by.form.report(word, by.now), 1)
-                    }
-                    _ => key.with_bytes(|bytes| self.decide_at_length(*fingerprint, bytes, &by, Cost::ONE)),
+            let mut refusals =
+                Refusals { fingerprints: &fingerprints[..keys.len()], seen: [None; BATCH], later: None };
+            for (at, key) in keys.iter().enumerate() {
+                let result = match self.store.permit_by(fingerprints[at], &by, 1) {
+                    Some(word) => T::permitted(by.form.report(word, by.now)),
+                    None => self.refuse_in_batch(at, key, &by, &mut refusals),
                 };
                 tell(key, result);
             }
         }
+    }
+}
+
+/// What the refusals among keys looked up together share: from the first one on, the words of the keys that follow, and
+/// then one reading of the clock. It refuses a key whose word is still the same, as in [`KeyedState::decide_by_clock`].
+struct Refusals<'b> {
+    fingerprints: &'b [Fingerprint],
+    seen: [Option<u64>; BATCH],
+    later: Option<Reading<'b>>,
+}
+
+impl KeyedState {
+    /// Decides a key of a batch that is not permitted by the tick and at once.
+    #[inline(never)]
+    fn refuse_in_batch<'b, K: Key, T: CheckResult>(
+        &self,
+        at: usize,
+        key: &K,
+        by: &Reading<'b>,
+        refusals: &mut Refusals<'b>,
+    ) -> T {
+        let Refusals { fingerprints, seen, later } = refusals;
+        if later.is_none() {
+            for (seen, fingerprint) in seen.iter_mut().zip(*fingerprints).skip(at) {
+                *seen = self.store.word(*fingerprint, by.limit.class());
+            }
+            *later = by.later(self.time.now());
+        }
+        if let (Some(word), Some(by)) = (seen[at], later)
+            && by.form.take(word, by.now, 1).is_none()
+            && self.store.word(fingerprints[at], by.limit.class()) == Some(word)
+        {
+            return T::refused(by.form.report(word, by.now), 1);
+        }
+        key.with_bytes(|bytes| self.decide_at_length(fingerprints[at], bytes, by, Cost::ONE))
     }
 }
 

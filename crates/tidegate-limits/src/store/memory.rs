@@ -210,6 +210,11 @@ impl MemoryStore {
         self.shared.table.permit(fingerprint, first, now, units)
     }
 
+    #[inline(always)]
+    pub(crate) fn permit_by(&self, fingerprint: Fingerprint, by: &Reading<'_>, units: u64) -> Option<u64> {
+        self.shared.table.permit_by(fingerprint, by, units)
+    }
+
     /// Returns the word of a key under this limit, which no thread has seized; `None` where there is none, or it cannot be
     /// read so. Writes nothing.
     #[inline]

@@ -193,7 +193,10 @@ impl<'t> CacheLine<'t> {
         units: u64,
     ) -> Option<WordOutcome> {
         let (at, _) = self.glance_key(name).filter(|(_, seen)| *seen == name)?;
-        if let Some(word) = self.slots[at].refused(name, || is(at), by, units) {
+        let slot = &self.slots[at];
+        if by.form.take(slot.word(), by.now, units).is_none()
+            && let Some(word) = slot.refused(name, || is(at), by, units)
+        {
             return Some(WordOutcome::Refused(word));
         }
         let mut seized = self.seize(at);

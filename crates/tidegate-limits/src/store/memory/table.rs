@@ -268,6 +268,18 @@ impl Table {
         )
     }
 
+    #[inline(always)]
+    pub(super) fn permit_by(&self, fingerprint: Fingerprint, by: &Reading<'_>, units: u64) -> Option<u64> {
+        if self.full_keys.is_some() {
+            return None;
+        }
+        match self.line(self.first(fingerprint)).permit_or_read(fingerprint.name(by.limit.class()), by, units)
+        {
+            Some(WordOutcome::Permitted(word)) => Some(word),
+            _ => None,
+        }
+    }
+
     /// Reads the word of a key under this limit; always `None` in a table of full keys.
     #[inline]
     pub(super) fn word(&self, fingerprint: Fingerprint, class: Class) -> Option<u64> {
