@@ -50,6 +50,7 @@ mod reload;
 mod requests;
 mod server;
 mod settings;
+mod sight;
 mod span_attributes;
 mod stores;
 mod systemd;
@@ -64,6 +65,7 @@ pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use otlp::{OtlpError, otlp_of};
 pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
+pub use sight::{Changed, Inside, Pulse, Seen, Sight, Verdict, Vitals};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
 pub use stores::{
     DecidedIn, OpenStore, OpenStoreError, PolicyCost, check_store, open_coordinator, open_store, round_trips,

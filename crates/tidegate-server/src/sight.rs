@@ -1,0 +1,140 @@
+//! What a room beside the server sees of its decisions, and which pages it answers.
+//!
+//! The server knows only [`Sight`]. Whoever starts the server joins the two ([`crate::ServerOptions::sight`]). Without one,
+//! decisions are told to nobody, and its paths answer 404 with the reason.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use tidegate::Tick;
+use tokio::sync::watch;
+
+/// How a policy decided a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    /// It may pass.
+    Allowed,
+    /// It may pass after a wait.
+    Delayed,
+    /// It is refused.
+    Denied,
+    /// It passes although it is over the limit (`over`).
+    Over,
+    /// It is decided without the store.
+    Error,
+    /// A policy in shadow mode, or a shadow limit, would refuse it.
+    WouldDeny,
+    /// A policy in shadow mode, or a shadow limit, would let it pass.
+    WouldAllow,
+}
+
+/// One decision of one policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The number that [`Sight::policy`] gave.
+    pub policy: u16,
+    /// How it decided.
+    pub verdict: Verdict,
+    /// Whether it passed with little left of the limit (`near_limit`).
+    pub near: bool,
+    /// The fingerprint of the key: the same key has the same one as long as the process runs.
+    pub key: u64,
+    /// Units asked for; more than `u32::MAX` count as that.
+    pub cost: u32,
+    /// When, by the gate's clock.
+    pub at: Tick,
+}
+
+/// What happens to policies, keys and switches, and who did it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// When, by the gate's clock.
+    pub at: Tick,
+    /// What: `policies`, `key`, `breaker`, `switch`, `signal`, or `change` for anything else through the API.
+    pub what: &'static str,
+    /// The name of the caller's token, `file`, `signal`, or empty if nobody is known.
+    pub who: String,
+    /// The reason that was given; empty if none.
+    pub reason: String,
+    /// What changed, in one line for people.
+    pub text: String,
+    /// The number of the configuration in force after it.
+    pub configuration: u64,
+}
+
+/// Counts of the whole server since its start, and its state.
+#[derive(Clone, Debug, Default)]
+pub struct Vitals {
+    /// Requests by outcome, over all doors: allowed, delayed, denied, unmatched, failed open, failed closed, invalid.
+    pub requests: [u64; 7],
+    /// Requests being answered.
+    pub in_flight: u64,
+    /// How many decisions took at most so many nanoseconds: upper bounds and counts, the last without a bound
+    /// (`u64::MAX`).
+    pub durations: Vec<(u64, u64)>,
+    /// The kind of the store, as in the file.
+    pub store: &'static str,
+    /// Why the store cannot be asked; `None`: it can.
+    pub store_away: Option<String>,
+    /// Steps that the store could not execute.
+    pub store_errors: u64,
+    /// The number of the configuration in force, and since when.
+    pub configuration: (u64, Tick),
+    /// Now, by the gate's clock.
+    pub now: Tick,
+}
+
+/// Reads [`Vitals`].
+pub trait Pulse: fmt::Debug + Send + Sync {
+    /// Reads the counts. Takes some microseconds.
+    fn vitals(&self) -> Vitals;
+}
+
+/// Asks the server's own HTTP paths for operators without a connection, as a caller with the request's headers.
+pub trait Inside: fmt::Debug + Send + Sync {
+    /// Answers as the address for operators would. A stream (`/v1/events`, `/v1/live`) is answered with 406.
+    fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>>;
+}
+
+/// Sees decisions, and answers pages and questions about them.
+pub trait Sight: fmt::Debug + Send + Sync {
+    /// Begins: called once, before the first decision. `secret` keys what must be the same after a restart.
+    fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>);
+
+    /// Returns the number of a policy: the same for the same name as long as the process runs. `per_second` is the rate
+    /// of its first limit with one rate for all keys, in units.
+    fn policy(&self, name: &str, per_second: Option<f64>) -> u16;
+
+    /// Sees a decision. Never waits, and takes some nanoseconds. Returns whether [`Sight::named`] should follow.
+    fn saw(&self, seen: Seen) -> bool;
+
+    /// Learns the name of a key, in the form `client.ip=203.0.113.9`, and the digest that stands for it where names are
+    /// hidden.
+    fn named(&self, policy: u16, key: u64, name: &str, digest: &str);
+
+    /// Learns of a change.
+    fn changed(&self, changed: Changed);
+
+    /// Returns what `/v1/live` sends: one JSON object a second, the same text for all listeners.
+    fn live(&self) -> watch::Receiver<Arc<str>>;
+
+    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON.
+    /// `reveal`: the caller may see the names of keys.
+    ///
+    /// # Errors
+    /// The status and the detail of a problem.
+    fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
+
+    /// Answers a request below `/ui/`. It authorizes callers itself, by sessions. `tokens`: whether the server needs
+    /// tokens. `encrypted`: whether the connection is. Slow work must not block the thread.
+    fn page(
+        &self,
+        request: Request<Bytes>,
+        tokens: bool,
+        encrypted: bool,
+    ) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>>;
+}

@@ -1,0 +1,19 @@
+//! Sight of a Tidegate server: what is happening, who, why, what changed, and how it was before.
+//!
+//! Doors tell each decision of each policy to [`feed`]; one thread makes everything from it: [`board`] the counts of each
+//! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal. [`changes`]
+//! is who changed what. [`pages`] show all this under `/ui/`, by the server's own paths.
+
+mod board;
+mod busiest;
+mod changes;
+mod feed;
+mod history;
+mod live;
+mod numbers;
+mod pages;
+mod usual;
+
+mod watch;
+
+pub use self::watch::{OpenError, SightOptions, Watch};
