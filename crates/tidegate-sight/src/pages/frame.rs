@@ -1,0 +1,693 @@
+//! What all pages share: what a page knows of its request, the frame around it, and how numbers, times and names are
+//! written.
+//!
+//! A page returns the contents of `main`, beginning with its `h1`; the router puts the frame around it. Values come from
+//! the server's own paths, as JSON. Names and texts in them are hostile: maud escapes, and [`name`] cuts what is long
+//! and shows what is invisible.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{Extensions, Method, Request, StatusCode};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use tidegate::visible;
+use tidegate_server::Inside;
+
+/// The longest name that is shown whole, in characters.
+const LONGEST_NAME: usize = 200;
+
+/// An answer that is older, in seconds, is not shown as what is now.
+pub(crate) const STALE: u64 = 10;
+
+/// What stands unescaped in a part of a path.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// What a page knows of its request, and how it asks the server.
+///
+/// ```text
+/// pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError>;      // contents of `main`, with the h1
+/// pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError>;      // where to go on: "/ui/…"
+/// ```
+///
+/// A form is `form method="post" action=(ctx.path) { (ctx.form_field()) … }`; its fields are read by [`Context::field`].
+/// What protects against other sites' forms is checked before `post` is called.
+#[derive(Debug)]
+pub(crate) struct Context<'a> {
+    /// The path of the page, as it was asked for.
+    pub(crate) path: &'a str,
+    /// The parameters of the URL, decoded.
+    pub(crate) query: &'a [(String, String)],
+    /// The fields of the form that was sent, decoded; empty for a page.
+    pub(crate) fields: &'a [(String, String)],
+    /// Now, in seconds since 1970.
+    pub(crate) now: u64,
+    caller: Caller<'a>,
+    inside: &'a dyn Inside,
+    /// What the frame shows of the server, from the last overview that was asked for.
+    state: Mutex<Option<State>>,
+}
+
+/// Who asks for a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller<'a> {
+    /// The token; `None`: the server needs none.
+    pub(crate) token: Option<&'a str>,
+    /// The name of the token, if it is known.
+    pub(crate) name: &'a str,
+    /// The words of its scopes; `None`: all.
+    pub(crate) scopes: Option<&'a [&'static str]>,
+    /// The secret that its forms carry.
+    pub(crate) form_token: &'a str,
+}
+
+/// What the head of a page shows of the server.
+#[derive(Clone, Debug, Default)]
+struct State {
+    configuration: Option<u64>,
+    store: String,
+    away: Option<String>,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(
+        path: &'a str,
+        query: &'a [(String, String)],
+        fields: &'a [(String, String)],
+        now: u64,
+        caller: Caller<'a>,
+        inside: &'a dyn Inside,
+    ) -> Self {
+        Self { path, query, fields, now, caller, inside, state: Mutex::new(None) }
+    }
+
+    /// Returns a parameter of the URL. An empty one counts as absent.
+    pub(crate) fn param(&self, name: &str) -> Option<&'a str> {
+        first(self.query, name)
+    }
+
+    /// Returns a field of the form that was sent, without blanks around it. An empty one counts as absent.
+    pub(crate) fn field(&self, name: &str) -> Option<&'a str> {
+        first(self.fields, name)
+    }
+
+    /// Returns whether the caller's token has a scope (`read`, `keys`, `admin`), so that its links and forms are worth
+    /// showing. The server decides again.
+    pub(crate) fn may(&self, scope: &str) -> bool {
+        self.caller.scopes.is_none_or(|scopes| scopes.contains(&scope))
+    }
+
+    /// Returns what forms carry in the field `form`.
+    pub(crate) fn form_token(&self) -> &'a str {
+        self.caller.form_token
+    }
+
+    /// The hidden field that each form begins with.
+    pub(crate) fn form_field(&self) -> Markup {
+        html! { input type="hidden" name="form" value=(self.form_token()); }
+    }
+
+    /// Asks the server (`/v1/…`) with the caller's token.
+    ///
+    /// # Errors
+    /// [`PageError`] of the server's problem, or if the answer is not JSON.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, PageError> {
+        let value = self.ask(Method::GET, path, Bytes::new()).await?;
+        if path.starts_with("/v1/overview") {
+            *self.state.lock() = Some(State::of(&value));
+        }
+        Ok(value)
+    }
+
+    /// Sends a change to the server with the caller's token. A body of `null` sends none. An answer without a body is
+    /// `null`.
+    ///
+    /// # Errors
+    /// [`PageError`] of the server's problem, or if the answer is not JSON.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Value, PageError> {
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        self.ask(method, path, body).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Value, PageError> {
+        ask(self.inside, self.caller.token, method, path, body).await
+    }
+
+    /// Learns what the head of a page shows, unless the page has asked already.
+    pub(crate) async fn learn_state(&self) {
+        if self.state.lock().is_none() {
+            // The page is shown without it too.
+            let _ = self.get("/v1/overview?w=1m").await;
+        }
+    }
+}
+
+/// Asks one of the server's own paths.
+///
+/// # Errors
+/// [`PageError`] of the server's problem, or if the answer is not JSON.
+pub(crate) async fn ask(
+    inside: &dyn Inside,
+    token: Option<&str>,
+    method: Method,
+    path: &str,
+    body: Bytes,
+) -> Result<Value, PageError> {
+    let mut request = Request::builder().method(method).uri(path);
+    if !body.is_empty() {
+        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    if let Some(token) = token {
+        request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = request.body(body).map_err(|_| PageError::bad("this address cannot be read"))?;
+    let (parts, body) = inside.ask(request).await.into_parts();
+    let value = serde_json::from_slice::<Value>(&body);
+    if !parts.status.is_success() {
+        return Err(PageError::of(parts.status, &value.unwrap_or_default(), parts.extensions));
+    }
+    if body.is_empty() {
+        return Ok(Value::Null);
+    }
+    value.map_err(|_| PageError::new(StatusCode::BAD_GATEWAY, "the server's answer could not be read"))
+}
+
+fn first<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    let (_, value) = pairs.iter().find(|(have, _)| have == name)?;
+    let value = value.trim();
+    (!value.is_empty()).then_some(value)
+}
+
+impl State {
+    fn of(overview: &Value) -> Self {
+        Self {
+            configuration: overview["configuration"]["number"].as_u64(),
+            store: text(&overview["store"]["kind"]).to_owned(),
+            away: overview["store"]["away"].as_str().map(str::to_owned),
+        }
+    }
+}
+
+/// Why a page cannot be shown, or a form had no effect.
+#[derive(Clone, Debug)]
+pub(crate) struct PageError(Box<ErrorParts>);
+
+#[derive(Clone, Debug)]
+struct ErrorParts {
+    status: StatusCode,
+    detail: String,
+    scope: Option<String>,
+    lines: Vec<String>,
+    /// Of the server's answer: they may say that it has to wait.
+    extensions: Extensions,
+}
+
+impl PageError {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self(Box::new(ErrorParts {
+            status,
+            detail,
+            scope: None,
+            lines: Vec::new(),
+            extensions: Extensions::new(),
+        }))
+    }
+
+    /// 400: the URL or the form says something that is not possible.
+    pub(crate) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// 404.
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// Reads a problem of the server (RFC 9457).
+    fn of(status: StatusCode, problem: &Value, extensions: Extensions) -> Self {
+        let detail =
+            problem["detail"].as_str().unwrap_or_else(|| status.canonical_reason().unwrap_or("error"));
+        let lines = problem["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Self(Box::new(ErrorParts {
+            status,
+            detail: detail.to_owned(),
+            scope: problem["scope"].as_str().map(str::to_owned),
+            lines: lines.iter().filter_map(Value::as_str).map(str::to_owned).take(50).collect(),
+            extensions,
+        }))
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    pub(crate) fn into_extensions(self) -> Extensions {
+        self.0.extensions
+    }
+
+    /// What happened and what to do, as the contents of `main`.
+    pub(crate) fn markup(&self) -> Markup {
+        let ErrorParts { status, detail, scope, lines, .. } = &*self.0;
+        let heading = match *status {
+            StatusCode::NOT_FOUND => "Not found",
+            StatusCode::FORBIDDEN => "Not allowed",
+            StatusCode::UNAUTHORIZED => "Please log in",
+            StatusCode::CONFLICT | StatusCode::PRECONDITION_FAILED => "Something else changed it",
+            status if status.is_client_error() => "That does not work",
+            _ => "The server could not answer",
+        };
+        html! {
+            h1 { (heading) }
+            p role="alert" { (mark(Mark::Trouble)) " " (cut(detail, 2_000)) "." }
+            @if !lines.is_empty() { ul { @for line in lines { li { code { (cut(line, 500)) } } } } }
+            @if let Some(scope) = scope {
+                p {
+                    "This needs a token with the scope " strong { (scope) } ". "
+                    a href="/ui/login" { "Log in with another token" } ", or ask whoever keeps the file of tokens."
+                }
+            } @else if *status == StatusCode::UNAUTHORIZED {
+                p { a href="/ui/login" { "Log in" } }
+            } @else if status.is_server_error() {
+                p { "Nothing is known to have changed. Try again in a moment; the log of the server may say more." }
+            }
+            p { a href="/ui/" { "Now" } }
+        }
+    }
+}
+
+/// The pages in the navigation: path, word, and the key behind `g`.
+pub(crate) const PAGES: [(&str, &str, &str); 6] = [
+    ("/ui/", "Now", "n"),
+    ("/ui/policies", "Policies", "p"),
+    ("/ui/keys", "Keys", "k"),
+    ("/ui/why", "Why", "w"),
+    ("/ui/guards", "Guards", "u"),
+    ("/ui/changes", "Changes", "c"),
+];
+
+/// How a page is framed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) title: &'a str,
+    /// The path in the navigation that the page belongs to.
+    pub(crate) section: &'a str,
+    /// Whether the page reads itself again every ten seconds where scripts are off.
+    pub(crate) renews: bool,
+    /// `dark` or `light`; `None`: as the system says.
+    pub(crate) theme: Option<&'a str>,
+    /// Whether the navigation is shown: not before a login.
+    pub(crate) navigates: bool,
+}
+
+impl Context<'_> {
+    /// Puts the frame around the contents of `main`.
+    pub(crate) fn page(&self, frame: Frame<'_>, main: &Markup) -> String {
+        let state = self.state.lock().clone();
+        let markup = html! {
+            (DOCTYPE)
+            html lang="en" data-theme=[frame.theme] {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width";
+                    meta name="color-scheme" content="light dark";
+                    title { (frame.title) " · tidegate" }
+                    link rel="stylesheet" href="/ui/ui.css";
+                    @if frame.navigates { script type="module" src="/ui/live.js" {} }
+                    @if frame.renews { noscript { meta http-equiv="refresh" content="10"; } }
+                }
+                body {
+                    a class="skip" href="#main" { "Skip to the contents" }
+                    header {
+                        a class="brand" href="/ui/" { "tidegate" }
+                        @if frame.navigates {
+                            nav aria-label="Pages" { ul {
+                                @for (path, word, key) in PAGES {
+                                    li { a href=(path) data-key=(key) aria-current=[(path == frame.section).then_some("page")] { (word) } }
+                                }
+                            } }
+                        }
+                        (self.head(frame, state.as_ref()))
+                    }
+                    main id="main" tabindex="-1" { (main) }
+                    @if frame.navigates {
+                        footer {
+                            p class="quiet" { "Times are UTC. Keys: " kbd { "g" } " then "
+                                @for (at, (_, word, key)) in PAGES.iter().enumerate() {
+                                    @if at > 0 { ", " } kbd { (key) } " " (word)
+                                }
+                                "; " kbd { "/" } " search; " kbd { "?" } " this line." }
+                        }
+                    }
+                }
+            }
+        };
+        markup.into_string()
+    }
+
+    fn head(&self, frame: Frame<'_>, state: Option<&State>) -> Markup {
+        let (other, word) = if frame.theme == Some("dark") { ("light", "light") } else { ("dark", "dark") };
+        html! {
+            ul class="state" {
+                @if let Some(State { configuration, store, away }) = state {
+                    @if let Some(number) = configuration { li { a href="/ui/changes" { "config #" (number) } } }
+                    li data-live="store" {
+                        @match away {
+                            None => { (mark(Mark::Usual)) " store " (cut(store, 40)) " ok" },
+                            Some(why) => strong class="bad" title=(cut(why, 500)) {
+                                (mark(Mark::Trouble)) " store " (cut(store, 40)) " away"
+                            },
+                        }
+                    }
+                }
+                @if frame.navigates {
+                    li id="fresh" class="quiet" {}
+                    @if self.caller.token.is_some() {
+                        li {
+                            form method="post" action="/ui/logout" class="inline" {
+                                (self.form_field())
+                                (cut(self.caller.name, 64)) " "
+                                button { "Log out" }
+                            }
+                        }
+                    } @else { li { "no login needed" } }
+                }
+                li { a href=(with_theme(self.path, self.query, other)) rel="nofollow" { (word) " theme" } }
+            }
+        }
+    }
+}
+
+fn with_theme(path: &str, query: &[(String, String)], theme: &str) -> String {
+    let kept = query.iter().filter(|(name, _)| name != "theme");
+    let mut pairs: Vec<(&str, &str)> = kept.map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    pairs.push(("theme", theme));
+    url(path, &pairs)
+}
+
+/// Builds the URL of a page: a path and parameters, which are escaped here.
+pub(crate) fn url(path: &str, pairs: &[(&str, &str)]) -> String {
+    if pairs.is_empty() {
+        return path.to_owned();
+    }
+    let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+    format!("{path}?{query}")
+}
+
+/// Escapes a text as one part of a path.
+pub(crate) fn segment(text: &str) -> String {
+    utf8_percent_encode(text, SEGMENT).to_string()
+}
+
+/// The page of a policy.
+pub(crate) fn policy_path(policy: &str) -> String {
+    format!("/ui/policies/{}", segment(policy))
+}
+
+/// Reads a number of the server's answer; anything else is 0.
+pub(crate) fn num(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+/// Reads a text of the server's answer; anything else is empty.
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Reads a list of the server's answer; anything else is empty.
+pub(crate) fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Makes a text fit a page: its first characters, with what is invisible written out.
+pub(crate) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => visible::line(&text[..end]).into_owned() + "…",
+        None => visible::line(text).into_owned(),
+    }
+}
+
+/// Shows the name of a key or a policy: at most 200 characters, with the beginning of the whole as its title.
+pub(crate) fn name(text: &str) -> Markup {
+    let is_long = text.chars().nth(LONGEST_NAME).is_some();
+    html! { code title=[is_long.then(|| cut(text, 4_000))] { (cut(text, LONGEST_NAME)) } }
+}
+
+/// Writes a rate or a count for people: one digit behind the point below 10, thousands grouped.
+pub(crate) fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    if value.abs() < 0.05 {
+        return "< 0.1".to_owned();
+    }
+    if value.abs() < 9.95 {
+        return format!("{value:.1}");
+    }
+    grouped(value.round() as i128)
+}
+
+/// Writes a count with its thousands grouped.
+pub(crate) fn count(value: u64) -> String {
+    grouped(i128::from(value))
+}
+
+fn grouped(value: i128) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    if value < 0 {
+        out.push('-');
+    }
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Writes a share (1.0 is all) in per cent.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if !percent.is_finite() {
+        "–".to_owned()
+    } else if percent == 0.0 {
+        "0 %".to_owned()
+    } else if percent < 0.05 {
+        "< 0.1 %".to_owned()
+    } else if percent < 99.95 {
+        format!("{percent:.1} %")
+    } else {
+        format!("{} %", grouped(percent.round() as i128))
+    }
+}
+
+/// Writes a length of time that is given in nanoseconds: `2 µs`, `31 ms`.
+pub(crate) fn nanos(value: f64) -> String {
+    let (scaled, unit) = match value {
+        value if value < 1e3 => (value, "ns"),
+        value if value < 1e6 => (value / 1e3, "µs"),
+        value if value < 1e9 => (value / 1e6, "ms"),
+        value => (value / 1e9, "s"),
+    };
+    format!("{} {unit}", number(scaled))
+}
+
+/// Writes a length of time in seconds: `3 s`, `12 min`, `5 h`, `2 d`.
+pub(crate) fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Reads a time of the server (RFC 3339), in seconds since 1970.
+pub(crate) fn seconds_of(text: &str) -> Option<u64> {
+    let moment: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(moment.as_second()).ok()
+}
+
+/// Writes a moment of UTC: today's as `14:01:07`, others with their date. The whole is in the title.
+pub(crate) fn moment(at: u64, now: u64) -> Markup {
+    let Some(stamp) = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_second(at).ok()) else {
+        return html! { "–" };
+    };
+    let format = if at / 86_400 == now / 86_400 { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+    let (whole, short) = (stamp.to_string(), stamp.strftime(format).to_string());
+    html! { time datetime=(whole) title=(whole) { (short) } }
+}
+
+/// Writes how long ago a moment was: `3 min ago`, with the moment in the title.
+pub(crate) fn ago(at: u64, now: u64) -> Markup {
+    let Some(stamp) = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_second(at).ok()) else {
+        return html! { "–" };
+    };
+    let whole = stamp.to_string();
+    let words = if at > now {
+        format!("in {}", span(at - now))
+    } else {
+        format!("{} ago", span(now.saturating_sub(at)))
+    };
+    html! { time datetime=(whole) title=(whole) { (words) } }
+}
+
+/// What stands beside a word, so that nobody has to tell colours apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Usual,
+    Unusual,
+    Unknown,
+    Trouble,
+}
+
+impl Mark {
+    pub(crate) const fn class(self) -> &'static str {
+        match self {
+            Self::Usual => "ok",
+            Self::Unusual => "warn",
+            Self::Unknown => "quiet",
+            Self::Trouble => "bad",
+        }
+    }
+
+    pub(crate) const fn shape(self) -> &'static str {
+        match self {
+            Self::Usual => "●",
+            Self::Unusual => "▲",
+            Self::Unknown => "?",
+            Self::Trouble => "■",
+        }
+    }
+}
+
+/// The shape of a mark. Beside it stands the word.
+pub(crate) fn mark(mark: Mark) -> Markup {
+    html! { span class=(mark.class()) aria-hidden="true" { (mark.shape()) } }
+}
+
+/// The head of a table: words of the columns, and whether a column has numbers.
+pub(crate) fn columns(words: &[(&str, bool)]) -> Markup {
+    html! {
+        thead { tr { @for (word, is_number) in words {
+            th scope="col" class=[is_number.then_some("n")] { (word) }
+        } } }
+    }
+}
+
+/// Marks an answer that is not of now.
+pub(crate) fn stale(at: Option<u64>, now: u64) -> Markup {
+    match at {
+        Some(at) if now.saturating_sub(at) <= STALE => html! {},
+        Some(at) => {
+            html! { p class="stale" role="status" { strong { "STALE" } " since " (moment(at, now)) "." } }
+        }
+        None => html! { p class="stale" role="status" { strong { "STALE" } ": the answer has no time." } },
+    }
+}
+
+/// The width and height of a small chart, and of a large one, in its own units.
+const SMALL: (f64, f64) = (120.0, 24.0);
+const LARGE: (f64, f64) = (720.0, 140.0);
+
+/// How many points a small chart has: 50 rows of them fit a page of 128 KB.
+const SMALL_POINTS: usize = 30;
+
+/// Draws what passed and what was refused, a second, over the window: passed and refused upon each other, and refused
+/// alone. The title says the label and the largest values.
+pub(crate) fn sparkline(points: &[(f64, f64)], label: &str) -> Markup {
+    drawn(&thinned(points, SMALL_POINTS), label, SMALL, "spark")
+}
+
+/// Draws a large chart of `(when, passed, refused)`, with a table behind it.
+pub(crate) fn chart(points: &[(u64, f64, f64)], label: &str, now: u64) -> Markup {
+    let pairs: Vec<(f64, f64)> = points.iter().map(|(_, passed, refused)| (*passed, *refused)).collect();
+    // A table of hours or of minutes fits the page; of more points every so many.
+    let every = points.len().div_ceil(96).max(1);
+    html! {
+        figure {
+            (drawn(&thinned(&pairs, 180), label, LARGE, "chart"))
+            figcaption class="quiet" {
+                (label)
+                @if let (Some((from, ..)), Some((to, ..))) = (points.first(), points.last()) {
+                    ", " (moment(*from, now)) " to " (moment(*to, now))
+                }
+            }
+            @if !points.is_empty() {
+                details {
+                    summary { "As a table" }
+                    div class="wide" { table {
+                        caption { (label) @if every > 1 { ", every " (every) "th point" } }
+                        (columns(&[("Time", false), ("Passed/s", true), ("Refused/s", true)]))
+                        tbody { @for (at, passed, refused) in points.iter().rev().step_by(every) {
+                            tr { td { (moment(*at, now)) } td class="n" { (number(*passed)) } td class="n" { (number(*refused)) } }
+                        } }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// Makes at most so many points, each the largest of those it stands for.
+fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
+    let every = points.len().div_ceil(most.max(1)).max(1);
+    let largest = |part: &[(f64, f64)]| {
+        part.iter().fold((0.0_f64, 0.0_f64), |most, point| (most.0.max(point.0), most.1.max(point.1)))
+    };
+    points.chunks(every).map(largest).collect()
+}
+
+fn drawn(points: &[(f64, f64)], label: &str, (width, height): (f64, f64), class: &str) -> Markup {
+    let sane = |value: f64| if value.is_finite() && value > 0.0 { value } else { 0.0 };
+    let points: Vec<(f64, f64)> =
+        points.iter().map(|(passed, refused)| (sane(*passed), sane(*refused))).collect();
+    let most = points.iter().map(|(passed, refused)| passed + refused).fold(0.0_f64, f64::max);
+    let refused_most = points.iter().map(|(_, refused)| *refused).fold(0.0_f64, f64::max);
+    let title =
+        format!("{label}: at most {} a second, refused at most {}", number(most), number(refused_most));
+    let path = |value: fn(&(f64, f64)) -> f64| line(&points, value, most, (width, height));
+    html! {
+        svg class=(class) viewBox={ "0 0 " (width) " " (height) } preserveAspectRatio="none" role="img" aria-label=(title) {
+            title { (title) }
+            path class="all" d=(path(|(passed, refused)| passed + refused)) {}
+            @if refused_most > 0.0 { path class="refused" d=(path(|(_, refused)| *refused)) {} }
+        }
+    }
+}
+
+/// The closed outline of a curve, in the words of `d`. `live.js` writes the same.
+fn line(
+    points: &[(f64, f64)],
+    value: fn(&(f64, f64)) -> f64,
+    most: f64,
+    (width, height): (f64, f64),
+) -> String {
+    let mut out = format!("M0 {height}");
+    let step = width / points.len().saturating_sub(1).max(1) as f64;
+    for (at, point) in points.iter().enumerate() {
+        let share = if most > 0.0 { value(point) / most } else { 0.0 };
+        // Writing to a string does not fail.
+        let _ = write!(out, "L{:.0} {:.1}", at as f64 * step, height - share * (height - 1.0));
+    }
+    let end = points.len().saturating_sub(1) as f64 * step;
+    let _ = write!(out, "L{end:.0} {height}Z");
+    out
+}
+
+/// A command to copy.
+pub(crate) fn command(text: &str) -> Markup {
+    html! { pre { code { (PreEscaped("")) (cut(text, 2_000)) } } }
+}
