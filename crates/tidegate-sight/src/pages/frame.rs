@@ -5,12 +5,14 @@
 //! the server's own paths, as JSON. Names and texts in them are hostile: maud escapes, and [`name`] cuts what is long
 //! and shows what is invisible.
 
-use std::fmt::Write as _;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use http::{Extensions, Method, Request, StatusCode};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, html};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -47,12 +49,13 @@ pub(crate) struct Context<'a> {
     pub(crate) now: u64,
     caller: Caller<'a>,
     inside: &'a dyn Inside,
+    known: &'a KnownPolicies,
     /// What the frame shows of the server, from the last overview that was asked for.
     state: Mutex<Option<State>>,
 }
 
-/// Who asks for a page.
-#[derive(Clone, Copy, Debug)]
+/// Who asks for a page. `Debug` shows no secret.
+#[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
     /// The token; `None`: the server needs none.
     pub(crate) token: Option<&'a str>,
@@ -63,6 +66,27 @@ pub(crate) struct Caller<'a> {
     /// The secret that its forms carry.
     pub(crate) form_token: &'a str,
 }
+
+impl fmt::Debug for Caller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("name", &self.name)
+            .field("scopes", &self.scopes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known of a policy as long as a configuration is in force.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PolicyWords {
+    /// `enforce`, `shadow` or `off`.
+    pub(crate) mode: String,
+    /// Its limits in the words of the file.
+    pub(crate) limit: String,
+}
+
+/// The words of all policies, by name, and the number of the configuration that they are of.
+pub(crate) type KnownPolicies = Mutex<(Option<u64>, Arc<HashMap<String, PolicyWords>>)>;
 
 /// What the head of a page shows of the server.
 #[derive(Clone, Debug, Default)]
@@ -80,8 +104,9 @@ impl<'a> Context<'a> {
         now: u64,
         caller: Caller<'a>,
         inside: &'a dyn Inside,
+        known: &'a KnownPolicies,
     ) -> Self {
-        Self { path, query, fields, now, caller, inside, state: Mutex::new(None) }
+        Self { path, query, fields, now, caller, inside, known, state: Mutex::new(None) }
     }
 
     /// Returns a parameter of the URL. An empty one counts as absent.
@@ -134,6 +159,30 @@ impl<'a> Context<'a> {
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Value, PageError> {
         ask(self.inside, self.caller.token, method, path, body).await
+    }
+
+    /// Returns the words of all policies. They are asked for once for each configuration.
+    ///
+    /// # Errors
+    /// As [`Context::get`].
+    pub(crate) async fn policies(
+        &self,
+        configuration: Option<u64>,
+    ) -> Result<Arc<HashMap<String, PolicyWords>>, PageError> {
+        {
+            let known = self.known.lock();
+            if configuration.is_some() && known.0 == configuration {
+                return Ok(Arc::clone(&known.1));
+            }
+        }
+        let listed = self.get("/v1/policies").await?;
+        let words = |policy: &Value| {
+            let words = PolicyWords { mode: text(&policy["mode"]).to_owned(), limit: limit_words(policy) };
+            (text(&policy["name"]).to_owned(), words)
+        };
+        let policies: Arc<HashMap<_, _>> = Arc::new(list(&listed["policies"]).iter().map(words).collect());
+        *self.known.lock() = (listed["config"]["number"].as_u64(), Arc::clone(&policies));
+        Ok(policies)
     }
 
     /// Learns what the head of a page shows, unless the page has asked already.
@@ -437,7 +486,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
 /// Shows the name of a key or a policy: at most 200 characters, with the beginning of the whole as its title.
 pub(crate) fn name(text: &str) -> Markup {
     let is_long = text.chars().nth(LONGEST_NAME).is_some();
-    html! { code title=[is_long.then(|| cut(text, 4_000))] { (cut(text, LONGEST_NAME)) } }
+    html! { code title=[is_long.then(|| cut(text, 1_000))] { (cut(text, LONGEST_NAME)) } }
 }
 
 /// Writes a rate or a count for people: one digit behind the point below 10, thousands grouped.
@@ -689,5 +738,86 @@ fn line(
 
 /// A command to copy.
 pub(crate) fn command(text: &str) -> Markup {
-    html! { pre { code { (PreEscaped("")) (cut(text, 2_000)) } } }
+    html! { pre { code { (cut(text, 2_000)) } } }
+}
+
+/// The limits of a policy in the words of the file, from its description in `/v1/policies`.
+pub(crate) fn limit_words(policy: &Value) -> String {
+    let limits = list(&policy["limits"]).iter().map(limit_of);
+    cut(&limits.collect::<Vec<_>>().join(" and "), LONGEST_NAME)
+}
+
+/// One limit in the words of the file.
+pub(crate) fn limit_of(limit: &Value) -> String {
+    let label = text(&limit["limit"]);
+    let Some(tiers) = limit["tiers"]["rates"].as_object() else { return label.to_owned() };
+    let by = text(&limit["tiers"]["by"]);
+    let each = tiers.iter().take(6).map(|(tier, rate)| format!("{tier} {}", text(rate)));
+    let mut words = format!("by {by}: {}", each.collect::<Vec<_>>().join(", "));
+    if tiers.len() > 6 {
+        let _ = write!(words, " and {} more", tiers.len() - 6);
+    }
+    let _ = write!(words, "; otherwise {label}");
+    words
+}
+
+/// A server with answers that are given, for tests of pages.
+#[cfg(test)]
+pub(crate) mod canned {
+    use std::pin::Pin;
+
+    use http::Response;
+
+    use super::*;
+
+    /// Answers a path by the first of these that it begins with: path, status, body. Others are 404.
+    #[derive(Debug)]
+    pub(crate) struct Canned {
+        answers: Vec<(&'static str, u16, Value)>,
+        /// Method, path and body of each question.
+        pub(crate) asked: Mutex<Vec<(Method, String, String)>>,
+        known: KnownPolicies,
+    }
+
+    impl Canned {
+        pub(crate) fn new(answers: Vec<(&'static str, u16, Value)>) -> Self {
+            Self { answers, asked: Mutex::default(), known: Mutex::default() }
+        }
+
+        /// A context for a page, for a caller that may do everything.
+        pub(crate) fn context<'a>(
+            &'a self,
+            path: &'a str,
+            query: &'a [(String, String)],
+            fields: &'a [(String, String)],
+        ) -> Context<'a> {
+            let caller = Caller { token: None, name: "", scopes: None, form_token: "form-secret" };
+            Context::new(path, query, fields, NOW, caller, self, &self.known)
+        }
+    }
+
+    /// 2027-01-15 08:00:00 UTC.
+    pub(crate) const NOW: u64 = 1_800_000_000;
+
+    impl Inside for Canned {
+        fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
+            let (parts, body) = request.into_parts();
+            let path = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+            let found = self.answers.iter().find(|(begins, ..)| path.starts_with(begins));
+            let (status, value) = found.map_or_else(
+                || (404, serde_json::json!({ "detail": "there is nothing" })),
+                |(_, status, value)| (*status, value.clone()),
+            );
+            let body = String::from_utf8_lossy(&body).into_owned();
+            self.asked.lock().push((parts.method, path, body));
+            let mut response = Response::new(Bytes::from(value.to_string()));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            Box::pin(async move { response })
+        }
+    }
+
+    /// Pairs of a query or a form.
+    pub(crate) fn pairs(of: &[(&str, &str)]) -> Vec<(String, String)> {
+        of.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
 }
