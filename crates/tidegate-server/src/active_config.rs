@@ -23,6 +23,7 @@ use crate::metrics::admitted_share::Judge;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
+use crate::sight::Sight;
 use crate::top_keys::TopKeys;
 use crate::uncovered_requests::Unmet;
 
@@ -63,6 +64,8 @@ pub(crate) struct ActiveConfig {
     pub(crate) unended_is_told: AtomicBool,
     /// How many requests were decided before it.
     decided_before: u64,
+    /// Gives policies their numbers.
+    sight: Option<Arc<dyn Sight>>,
 }
 
 /// Derived facts and state of one policy.
@@ -76,6 +79,8 @@ pub(crate) struct Facts {
     pub(crate) met: Arc<Met>,
     /// Compares the admitted requests with the limit, for policies where that is exact.
     pub(crate) judge: Option<Arc<Judge>>,
+    /// Its number for the sight; 0 without one.
+    pub(crate) number: u16,
     /// What Envoy asks of it. Survives reloads.
     #[cfg(feature = "grpc")]
     pub(crate) reports: Arc<Reports>,
@@ -177,7 +182,13 @@ impl Reports {
 }
 
 impl ActiveConfig {
-    pub(crate) fn new(settings: &Settings, metrics: &Metrics, before: Option<&Self>, since: Tick) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        metrics: &Metrics,
+        sight: Option<&Arc<dyn Sight>>,
+        before: Option<&Self>,
+        since: Tick,
+    ) -> Self {
         let set = Arc::clone(&settings.policies);
         let policies = set.policies();
         let facts = policies.iter().map(|policy| {
@@ -186,7 +197,7 @@ impl ActiveConfig {
                 Some((before, live.policies.get(at)?))
             });
             let is_for_others = before.is_none_or(|(before, _)| !is_for_the_same(before, policy));
-            let mut facts = Facts::of(policy, metrics, before.map(|(_, facts)| facts), Some(since));
+            let mut facts = Facts::of(policy, metrics, sight, before.map(|(_, facts)| facts), Some(since));
             if is_for_others {
                 facts.met = Arc::new(Met::new(since, &facts.series));
             }
@@ -216,6 +227,7 @@ impl ActiveConfig {
             unread_is_told: AtomicBool::new(false),
             unended_is_told: AtomicBool::new(false),
             decided_before: metrics.requests.decided(),
+            sight: sight.cloned(),
             set,
         }
     }
@@ -255,7 +267,7 @@ impl ActiveConfig {
         }
         let of = |policy: &Policy| {
             let own = self.set.find(&policy.name).and_then(|(at, _)| self.policies.get(at));
-            Facts::of(policy, metrics, own, None)
+            Facts::of(policy, metrics, self.sight.as_ref(), own, None)
         };
         set.policies().iter().map(of).collect()
     }
@@ -286,7 +298,13 @@ pub(crate) fn settles(policy: &Policy) -> bool {
 impl Facts {
     /// Computes the facts of a policy. `in_force` is the tick from which the policy is in force; `None` if it is
     /// not.
-    fn of(policy: &Policy, metrics: &Metrics, before: Option<&Self>, in_force: Option<Tick>) -> Self {
+    fn of(
+        policy: &Policy,
+        metrics: &Metrics,
+        sight: Option<&Arc<dyn Sight>>,
+        before: Option<&Self>,
+        in_force: Option<Tick>,
+    ) -> Self {
         let limits = policy.limits.iter().chain(&policy.shadow_limit);
         let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
         // Breakers are left out: whether they admit the next call is not a number that a policy grants.
@@ -314,6 +332,12 @@ impl Facts {
                 before.and_then(|before| before.judge.as_ref()),
                 in_force,
             ),
+            number: match (before, sight) {
+                // The sight is told of a rate when it comes into force.
+                (Some(before), _) if in_force.is_none() => before.number,
+                (_, Some(sight)) => sight.policy(&policy.name, one_rate(policy)),
+                (_, None) => 0,
+            },
             #[cfg(feature = "grpc")]
             reports: before.map_or_else(Arc::default, |before| Arc::clone(&before.reports)),
             windows,
@@ -366,6 +390,21 @@ fn limits_of_plans(policy: &Policy) -> BTreeMap<String, u64> {
         }
     }
     plans
+}
+
+/// Returns the units a second of a policy's first limit, if all keys have that rate.
+fn one_rate(policy: &Policy) -> Option<f64> {
+    let first = policy.limits.first()?;
+    let is_one = first.tiers.is_none() && first.overrides.is_empty() && first.follows.is_none();
+    let rate = match first.terms.quota.as_deref().filter(|_| is_one)? {
+        Quota::SlidingWindow(limit) => limit.rate(),
+        Quota::SlidingCounter(limit) => limit.rate(),
+        Quota::SlidingLog(limit) => limit.rate(),
+        Quota::LeakyQueue(limit) => limit.rate(),
+        Quota::FixedWindow(limit) => return Some(limit.limit() as f64 / limit.period().as_secs_f64()),
+        quota => quota.flow()?.0,
+    };
+    Some(rate.count() as f64 / rate.period().as_secs_f64())
 }
 
 fn address(quota: &Arc<Quota>) -> usize {

@@ -49,8 +49,9 @@ pub(crate) use self::tickets::{
 };
 use crate::active_config::ActiveConfig;
 use crate::events::Events;
-use crate::metrics::{Metrics, admitted_share};
+use crate::metrics::{Metrics, RequestOutcome, Transport, admitted_share};
 use crate::settings::{Refused, Settings};
+use crate::sight::{Changed, Sight, Vitals};
 use crate::stores::OpenStore;
 use crate::text::Redact;
 
@@ -76,6 +77,7 @@ pub(crate) struct DeciderOptions {
     pub(crate) log_lines_dropped: Arc<AtomicU64>,
     pub(crate) metrics_names: Option<Peer>,
     pub(crate) grpc: Option<Address>,
+    pub(crate) sight: Option<Arc<dyn Sight>>,
 }
 
 impl Decider {
@@ -87,7 +89,7 @@ impl Decider {
         ticket_seal: TicketSeal,
         options: DeciderOptions,
     ) -> Self {
-        let DeciderOptions { log_lines_dropped, metrics_names, grpc } = options;
+        let DeciderOptions { log_lines_dropped, metrics_names, grpc, sight } = options;
         let mut metrics = Metrics::new();
         metrics.log_lines_dropped = log_lines_dropped;
         let (metrics, events) = (Arc::new(metrics), Arc::new(Events::default()));
@@ -121,12 +123,13 @@ impl Decider {
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let started = gate.now();
-        let live = ActiveConfig::new(settings, &metrics, None, started);
+        let live = ActiveConfig::new(settings, &metrics, sight.as_ref(), None, started);
         let base = Arc::new(Base {
             gate,
             live: ArcSwap::from_pointee(live),
             metrics: Arc::clone(&metrics),
             events: Arc::clone(&events),
+            sight,
             redact: Redact::new(ticket_seal.keys.digest_secret()),
             store,
             store_kind,
@@ -194,7 +197,8 @@ impl Decider {
         let before = self.live();
         self.conditions.follow(&settings.policies);
         self.base.gate.replace(Arc::clone(&settings.policies));
-        let live = ActiveConfig::new(settings, &self.metrics, Some(&before), self.now());
+        let sight = self.base.sight.as_ref();
+        let live = ActiveConfig::new(settings, &self.metrics, sight, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
         }
@@ -209,6 +213,49 @@ impl Decider {
     /// Returns the redactor that hides keys.
     pub(crate) fn redact(&self) -> Redact {
         self.base.redact.clone()
+    }
+
+    /// Returns what sees decisions, if there is something.
+    pub(crate) fn sight(&self) -> Option<&Arc<dyn Sight>> {
+        self.base.sight.as_ref()
+    }
+
+    /// Tells the sight of a change, if there is one. `text` is computed only then.
+    pub(crate) fn tell_change(
+        &self,
+        what: &'static str,
+        who: &str,
+        reason: &str,
+        text: impl FnOnce() -> String,
+    ) {
+        let Some(sight) = &self.base.sight else { return };
+        sight.changed(Changed {
+            at: self.now(),
+            what,
+            who: who.to_owned(),
+            reason: reason.to_owned(),
+            text: text(),
+            configuration: self.live().number,
+        });
+    }
+
+    /// Reads the counts and the state of the server.
+    pub(crate) fn vitals(&self) -> Vitals {
+        let requests = &self.metrics.requests;
+        let of =
+            |outcome| Transport::ALL.into_iter().map(|door| requests.counted(door, outcome)).sum::<u64>();
+        let live = self.live();
+        let outage = self.storage.outage().map(|outage| outage.reason.to_string());
+        Vitals {
+            requests: RequestOutcome::ALL.map(of),
+            in_flight: requests.in_flight() as u64,
+            durations: self.metrics.durations(),
+            store: self.base.store_kind,
+            store_away: outage.or_else(|| self.storage.trouble().map(|(reason, _)| reason)),
+            store_errors: self.metrics.store_errors_of(self.base.store_kind),
+            configuration: (live.number, live.since),
+            now: self.now(),
+        }
     }
 
     /// When this process started, by the gate's clock.
@@ -251,7 +298,6 @@ mod tests {
     use tidegate::{Outcome, Quota};
 
     use super::*;
-    use crate::metrics::Transport;
     use crate::ticket_options::TicketOptions;
 
     /// Makes a decider with one policy: one request a minute, for all together.

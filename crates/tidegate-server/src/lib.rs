@@ -65,8 +65,8 @@ pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use otlp::{OtlpError, otlp_of};
 pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
-pub use sight::{Changed, Inside, Pulse, Seen, Sight, Verdict, Vitals};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
+pub use sight::{Changed, Inside, Pulse, Seen, Sight, Verdict, Vitals};
 pub use stores::{
     DecidedIn, OpenStore, OpenStoreError, PolicyCost, check_store, open_coordinator, open_store, round_trips,
 };

@@ -265,6 +265,26 @@ impl Metrics {
         self.store_up.get_or_create(&StoreLabel { store }).set(i64::from(up));
     }
 
+    /// Returns how many steps a store could not execute.
+    pub(crate) fn store_errors_of(&self, store: &'static str) -> u64 {
+        self.store_errors.get(&StoreLabel { store }).map_or(0, |errors| errors.get())
+    }
+
+    /// Returns how many decisions took how long, over all doors: the upper bounds in nanoseconds and the counts above
+    /// the bound before.
+    pub(crate) fn durations(&self) -> Vec<(u64, u64)> {
+        let mut all: Vec<(u64, u64)> = Vec::new();
+        for times in &self.decision_times {
+            for (at, (bound, count)) in times.counted().enumerate() {
+                match all.get_mut(at) {
+                    Some(sum) => sum.1 += count,
+                    None => all.push((bound, count)),
+                }
+            }
+        }
+        all
+    }
+
     /// Counts a request without a token, with an invalid one, or with one that lacks the scope.
     pub(crate) fn auth_failed(&self, transport: Transport) {
         self.auth_failed.get_or_create(&TransportLabel { transport }).inc();

@@ -11,6 +11,7 @@ use tidegate::config::{Address, Config, OtlpSettings, Peer, TlsSettings};
 
 use crate::auth::Token;
 use crate::otlp::{OtlpError, otlp_of};
+use crate::sight::Sight;
 use crate::stores::{OpenStore, OpenStoreError, open_store};
 use crate::ticket_options::{TicketKeyError, TicketOptions};
 
@@ -79,6 +80,8 @@ pub struct ServerOptions {
     pub otlp: Option<OtlpSettings>,
     /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
     pub signals: bool,
+    /// What sees decisions and answers the pages for operators; none by default.
+    pub sight: Option<Arc<dyn Sight>>,
 }
 
 /// How long a caller may take for each part of an exchange. Zero leaves no time at all.
@@ -130,6 +133,7 @@ impl Default for ServerOptions {
             metrics_names: None,
             otlp: None,
             signals: true,
+            sight: None,
         }
     }
 }

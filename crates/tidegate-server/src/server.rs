@@ -156,6 +156,7 @@ impl Server {
             log_lines_dropped: options.log_lines_dropped,
             metrics_names: options.metrics_names,
             grpc: grpc_addr.clone(),
+            sight: options.sight,
         };
         let decider = Decider::new(&settings, store, options.clock, tickets, others);
         decider.fits(&settings.policies)?;

@@ -11,6 +11,7 @@ use tidegate::{Gate, Tick};
 use crate::active_config::{ActiveConfig, Facts};
 use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::sight::Sight;
 use crate::text::Redact;
 
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Base {
     pub(super) live: ArcSwap<ActiveConfig>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Arc<Events>,
+    /// Sees each decision, if there is one.
+    pub(super) sight: Option<Arc<dyn Sight>>,
     /// Hides keys in what is told.
     pub(super) redact: Redact,
     /// The store beneath the gate.

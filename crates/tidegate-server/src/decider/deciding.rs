@@ -16,6 +16,7 @@ use super::{Base, Conclusion, Want};
 use crate::active_config::ActiveConfig;
 use crate::decider::telemetry::tally;
 use crate::metrics::{Decided, Transport};
+use crate::sight::Verdict;
 
 /// Decides requests under the policies in force.
 #[derive(Debug)]
@@ -224,7 +225,7 @@ impl Deciding {
             decision.binding = least_left(decision).or(decision.binding);
         }
         if decision.by == DecidedBy::Fallback
-            && let Some(other) = self.without_engine(live, decision)
+            && let Some(other) = self.without_engine(live, request, decision, want)
         {
             *conclusion = other;
             return;
@@ -253,12 +254,21 @@ fn least_left(decision: &GateDecision) -> Option<usize> {
 // allow` is left out of the answer, since it counts nothing.
 
 impl Deciding {
-    fn without_engine(&self, live: &ActiveConfig, decision: &mut GateDecision) -> Option<Conclusion> {
+    fn without_engine(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        decision: &mut GateDecision,
+        want: Want,
+    ) -> Option<Conclusion> {
         self.base.count_store_error();
         let policies = decision.policies.policies();
         let facts = live.facts(&decision.policies, &self.base.metrics);
         for at in matching(decision) {
             tally(&facts[at], policies[at].mode == Mode::Enforce).count(Decided::error);
+            if want == Want::Take {
+                self.telemetry.tell_seen(&facts[at], at, request, decision, Verdict::Error);
+            }
         }
         self.left_by_engine(decision)
     }

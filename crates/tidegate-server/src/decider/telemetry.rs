@@ -16,7 +16,7 @@ use tidegate::config::{Address, Peer};
 use tidegate::gate::explain::key_text;
 use tidegate::gate::{ChargedAnyway, GateDecision, LimitDecision};
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::{AccessEntry, Descriptor, Mode, Refusal};
+use tidegate::policy::{AccessEntry, Descriptor, Mode, Policy, PolicySet, Refusal};
 use tidegate::store::DecidedBy;
 
 pub(crate) use self::denials::REMEMBERED;
@@ -27,6 +27,7 @@ use crate::denial_log::DenialLog;
 use crate::metrics::peer_names::{PeerNames, show_envoy};
 use crate::metrics::{Decided, Metrics, RequestOutcome, Tally, Transport, Used, count_units};
 use crate::refused_requests::RefusedRequests;
+use crate::sight::{Seen, Sight, Verdict};
 use crate::span_attributes;
 use crate::top_keys::{TopKeys, entry_key};
 use crate::uncovered_requests::Misdirected;
@@ -265,9 +266,12 @@ impl Telemetry {
             let Some(first) = lines.first() else { continue };
             let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
+            let (mut verdicts, mut key) = ([None; 2], None);
             if let Some(decided) = together(own.clone()) {
                 // A request over a limit counts as allowed if the policy lets such requests through (`over`).
                 let passes = policy.lets_through() && decision.allowed;
+                let enforced = policy.mode == Mode::Enforce;
+                verdicts[0] = Some(verdict(decided, enforced, passes));
                 let decided = match decided {
                     Decided::denied if passes => {
                         self.base.metrics.protection.over(&policy.name, policy.over);
@@ -275,7 +279,6 @@ impl Telemetry {
                     }
                     decided => decided,
                 };
-                let enforced = policy.mode == Mode::Enforce;
                 if decided == Decided::delayed && enforced {
                     let waits = own.clone().map(|line| line.decision.wait());
                     self.base.metrics.requests.waits(&policy.name, waits.max().unwrap_or_default());
@@ -285,6 +288,7 @@ impl Telemetry {
             let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(shadow) {
                 facts.series.shadow.count(decided);
+                verdicts[1] = Some(verdict(decided, false, false));
             }
             let (mut denied, mut near) = (false, false);
             if let (Some(judge), Some(line)) = (&facts.judge, own.clone().next()) {
@@ -301,7 +305,7 @@ impl Telemetry {
                 near |= is_near(used, standing.limit);
                 if decision.allowed && line.decision.is_allowed() {
                     near |= self
-                        .admitted(facts, request, decision, line)
+                        .admitted(facts, request, decision, line, &mut key)
                         .is_some_and(|used| is_near(used.units, used.of));
                 }
             }
@@ -311,7 +315,64 @@ impl Telemetry {
                 facts.series.near.inc();
                 facts.keys.near.add(&key_text(&decision.policies, policy, request));
             }
+            if let Some(sight) = &self.base.sight {
+                let key = key.unwrap_or_else(|| self.fingerprint(&decision.policies, policy, request));
+                let near = near && !denied && decision.allowed;
+                let units = if first.cost_is_unknown() { 0 } else { first.cost.units() };
+                let cost = u32::try_from(units).unwrap_or(u32::MAX);
+                for (verdict, near) in verdicts.into_iter().zip([near, false]) {
+                    let Some(verdict) = verdict else { continue };
+                    let seen = Seen { policy: facts.number, verdict, near, key, cost, at: decision.at };
+                    if sight.saw(seen) {
+                        self.tell_name(&**sight, seen, decision, policy, request);
+                    }
+                }
+            }
         }
+    }
+
+    /// Tells the sight what a policy decided without its limits: by a list or a block, or without the store.
+    pub(super) fn tell_seen(
+        &self,
+        facts: &Facts,
+        at: usize,
+        request: &Descriptor<'_>,
+        decision: &GateDecision,
+        verdict: Verdict,
+    ) {
+        let Some(sight) = &self.base.sight else { return };
+        let policy = &decision.policies.policies()[at];
+        let key = self.fingerprint(&decision.policies, policy, request);
+        let line = decision.limits.iter().find(|line| line.policy == at && !line.cost_is_unknown());
+        let cost = line.map_or(0, |line| u32::try_from(line.cost.units()).unwrap_or(u32::MAX));
+        let seen = Seen { policy: facts.number, verdict, near: false, key, cost, at: decision.at };
+        if sight.saw(seen) {
+            self.tell_name(&**sight, seen, decision, policy, request);
+        }
+    }
+
+    /// Tells the sight the name of a key.
+    #[cold]
+    fn tell_name(
+        &self,
+        sight: &dyn Sight,
+        seen: Seen,
+        decision: &GateDecision,
+        policy: &Policy,
+        request: &Descriptor<'_>,
+    ) {
+        let name = key_text(&decision.policies, policy, request);
+        let digest = self.base.redact.text(&name, false);
+        sight.named(seen.policy, seen.key, &name, &digest);
+    }
+
+    /// Returns a number that stands for the key of a request as long as the process runs.
+    fn fingerprint(&self, set: &PolicySet, policy: &Policy, request: &Descriptor<'_>) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        for (_, value) in policy.key_values(request, set.ipv6_prefix()) {
+            value.hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// Counts the units that policies with `charge: always` were charged although the request was refused.
@@ -331,24 +392,24 @@ impl Telemetry {
     }
 
     /// Counts the units that a key is admitted under a rate and a burst. Returns what the key has used, if it is
-    /// counted.
+    /// counted. `key`: the fingerprint of the key, once it was needed.
     fn admitted(
         &self,
         facts: &Facts,
         request: &Descriptor<'_>,
         decision: &GateDecision,
         line: &LimitDecision,
+        key: &mut Option<u64>,
     ) -> Option<Used> {
         let (quota, _) = decision.quota_of(line, request)?;
         let (rate, burst) = quota.flow()?;
         let policies = &decision.policies;
-        let mut hasher = self.hasher.build_hasher();
-        line.limit.hash(&mut hasher);
-        for (_, value) in policies.policies()[line.policy].key_values(request, policies.ipv6_prefix()) {
-            value.hash(&mut hasher);
-        }
+        let policy = &policies.policies()[line.policy];
+        let key = *key.get_or_insert_with(|| self.fingerprint(policies, policy, request));
+        // The limits of a policy count the same key apart.
+        let key = key ^ (line.limit as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let units = line.cost.units();
-        let used = facts.series.hottest.admitted(decision.at, hasher.finish(), units, rate, burst)?;
+        let used = facts.series.hottest.admitted(decision.at, key, units, rate, burst)?;
         facts.series.utilization.note(decision.at, used.units, used.of);
         Some(used)
     }
@@ -372,6 +433,7 @@ impl Telemetry {
         let policy = &decision.policies.policies()[at];
         facts[at].series.enforce.count(Decided::denied);
         facts[at].keys.denied.add(&key_text(&decision.policies, policy, request));
+        self.tell_seen(&facts[at], at, request, decision, Verdict::Denied);
         if refusal.needs.is_some() {
             self.base.metrics.protection.too_late(&policy.name);
         }
@@ -399,6 +461,19 @@ impl Telemetry {
 
 pub(crate) fn tally(facts: &Facts, enforced: bool) -> &Tally {
     if enforced { &facts.series.enforce } else { &facts.series.shadow }
+}
+
+/// Returns what the sight is told. `passes`: the policy lets requests over its limits through.
+const fn verdict(decided: Decided, enforced: bool, passes: bool) -> Verdict {
+    match decided {
+        Decided::denied if !enforced => Verdict::WouldDeny,
+        Decided::denied if passes => Verdict::Over,
+        Decided::denied => Verdict::Denied,
+        Decided::error => Verdict::Error,
+        Decided::allowed | Decided::delayed if !enforced => Verdict::WouldAllow,
+        Decided::allowed => Verdict::Allowed,
+        Decided::delayed => Verdict::Delayed,
+    }
 }
 
 /// Combines the decisions of several limits of one policy: denied, else delayed, else allowed.

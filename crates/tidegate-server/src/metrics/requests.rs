@@ -203,6 +203,13 @@ impl DecisionTimes {
         part.counts[at].fetch_add(1, Ordering::Relaxed);
         part.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
+
+    /// Returns each upper bound in nanoseconds with the count above the bound before; the last bound is `u64::MAX`.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (u64, u64)> {
+        let of =
+            move |at: usize| self.0.iter().map(|part| part.counts[at].load(Ordering::Relaxed)).sum::<u64>();
+        BOUNDS.into_iter().chain([u64::MAX]).enumerate().map(move |(at, bound)| (bound, of(at)))
+    }
 }
 
 /// Returns the index of this thread's part.
