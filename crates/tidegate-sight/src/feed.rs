@@ -1,0 +1,379 @@
+//! Carries events from the threads that decide to the one thread that counts them.
+//!
+//! Each thread that appends has a ring of its own, so appending takes no lock, shares no line with another writer, and
+//! costs some nanoseconds. A shared queue would cost as much as the decision. A full ring drops the event and counts it:
+//! nobody waits for the reader.
+
+use std::array;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tidegate::Tick;
+use tidegate_server::{Seen, Verdict};
+
+/// Events in a ring: 192 KiB. At ten readings a second it holds 80,000 events a second of one thread; the reader comes
+/// more often when a ring is more than a quarter full.
+pub(crate) const EVENTS: usize = 8_192;
+
+/// Rings of a feed at once, 48 MiB in all. Events of further threads are dropped and counted.
+const RINGS: usize = 256;
+
+/// Keys whose names are wanted at once.
+const WANTED: usize = 256;
+
+/// Feeds that a thread remembers its rings of. A process has one; tests have several.
+const REMEMBERED: usize = 4;
+
+/// The rings of all threads, and the keys whose names are wanted.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    /// Tells feeds of one process apart.
+    id: u64,
+    /// Taken by the reader while it reads.
+    rings: Mutex<Vec<Arc<Ring>>>,
+    /// Rings of threads that have come since the last reading. Its lock is only held for a push or a take, so a new
+    /// thread does not wait for the reader.
+    joined: Mutex<Vec<Arc<Ring>>>,
+    /// Rings in both lists.
+    count: AtomicUsize,
+    dropped: AtomicU64,
+    /// By [`mark`]; 0 is empty.
+    wanted: [AtomicU64; WANTED],
+}
+
+/// The events of one thread. `head` and `tail` count events since the beginning; they are on lines of their own, since
+/// each is written by one side and read by the other.
+#[derive(Debug)]
+struct Ring {
+    events: Box<[[AtomicU64; 3]]>,
+    /// Events written.
+    head: Line,
+    /// Events read.
+    tail: Line,
+}
+
+/// A number on cache lines of its own; two lines, since processors fetch pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// A thread's end of its ring.
+struct Writer {
+    feed: u64,
+    ring: Arc<Ring>,
+    /// As in the ring, which only this thread writes.
+    head: u64,
+    /// As read last. The ring has at least as much room as it says.
+    tail: u64,
+}
+
+thread_local! {
+    /// The rings of this thread, the one used last first.
+    static WRITERS: RefCell<Vec<Writer>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Feed {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            rings: Mutex::default(),
+            joined: Mutex::default(),
+            count: AtomicUsize::new(0),
+            dropped: AtomicU64::new(0),
+            wanted: array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Appends an event to the ring of this thread. Returns whether the name of its key is wanted.
+    ///
+    /// Never waits for the reader. The first call of a thread allocates its ring; later ones allocate nothing. The event
+    /// is dropped, and counted, if the ring is full, if there are 256 rings, or if the thread is ending.
+    #[inline]
+    pub(crate) fn append(&self, seen: Seen) -> bool {
+        let appended = WRITERS.try_with(|writers| {
+            let Ok(mut writers) = writers.try_borrow_mut() else { return false };
+            match writers.first_mut() {
+                Some(writer) if writer.feed == self.id => writer.write(&seen),
+                _ => self.append_first(&mut writers, &seen),
+            }
+        });
+        if !appended.unwrap_or(false) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        let mark = mark(seen.policy, seen.key);
+        // Relaxed, here and below: a name that is told once too often, or a second later, does no harm.
+        self.wanted[slot(mark)].load(Ordering::Relaxed) == mark
+    }
+
+    /// Appends with a ring that this thread used before another feed's, or with a new one. Returns whether there is one
+    /// with room.
+    #[cold]
+    fn append_first(&self, writers: &mut Vec<Writer>, seen: &Seen) -> bool {
+        if let Some(at) = writers.iter().position(|writer| writer.feed == self.id) {
+            writers.swap(0, at);
+        } else {
+            let Some(ring) = self.join() else { return false };
+            writers.truncate(REMEMBERED - 1);
+            writers.insert(0, Writer { feed: self.id, ring, head: 0, tail: 0 });
+        }
+        writers.first_mut().is_some_and(|writer| writer.write(seen))
+    }
+
+    /// Makes a ring; `None` if there are enough.
+    fn join(&self) -> Option<Arc<Ring>> {
+        // Read first, so that a thread without a ring writes nothing that all threads share but the count of drops.
+        if self.count.load(Ordering::Relaxed) >= RINGS {
+            return None;
+        }
+        if self.count.fetch_add(1, Ordering::Relaxed) >= RINGS {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let ring = Arc::new(Ring::new());
+        self.joined.lock().push(Arc::clone(&ring));
+        Some(ring)
+    }
+
+    /// Hands over all events since the last call, in the order of each thread, and lets go of the rings of threads that
+    /// have ended. Returns how many events the fullest ring held.
+    ///
+    /// Calls from several threads take turns.
+    pub(crate) fn drain(&self, mut each: impl FnMut(Seen)) -> u64 {
+        let mut rings = self.rings.lock();
+        rings.append(&mut self.joined.lock());
+        let (before, mut fullest) = (rings.len(), 0_u64);
+        rings.retain_mut(|ring| {
+            // Asked before the events are read: if the thread has ended, all that it wrote is read now. `get_mut`
+            // synchronizes with the drop of the thread's reference; `strong_count` would not.
+            let has_ended = Arc::get_mut(ring).is_some();
+            fullest = fullest.max(ring.read(&mut each));
+            !has_ended
+        });
+        self.count.fetch_sub(before - rings.len(), Ordering::Relaxed);
+        fullest
+    }
+
+    /// Returns how many events were dropped since the start.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the name of a key, instead of another key that has the same place.
+    pub(crate) fn want(&self, policy: u16, key: u64) {
+        let mark = mark(policy, key);
+        self.wanted[slot(mark)].store(mark, Ordering::Relaxed);
+    }
+
+    /// Ends the wish for a name: it is known now.
+    pub(crate) fn named(&self, policy: u16, key: u64) {
+        let mark = mark(policy, key);
+        // Fails if another key has the place, which then stays.
+        _ = self.wanted[slot(mark)].compare_exchange(mark, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Returns what stands for a policy's key in the table of wanted names; never 0. The policy is in it because policies by
+/// the same attribute may share fingerprints, and the first of them would otherwise answer for all.
+#[inline]
+fn mark(policy: u16, key: u64) -> u64 {
+    (key ^ u64::from(policy).wrapping_mul(0x9E37_79B9_7F4A_7C15)).max(1)
+}
+
+#[inline]
+fn slot(mark: u64) -> usize {
+    // Below 256.
+    (mark % WANTED as u64) as usize
+}
+
+impl Ring {
+    fn new() -> Self {
+        let events = (0..EVENTS).map(|_| array::from_fn(|_| AtomicU64::new(0))).collect();
+        Self { events, head: Line::default(), tail: Line::default() }
+    }
+
+    fn read(&self, each: &mut impl FnMut(Seen)) -> u64 {
+        // Relaxed: only the reader writes it. Acquire: pairs with the Release in `write`, so the events are whole.
+        let (tail, head) = (self.tail.0.load(Ordering::Relaxed), self.head.0.load(Ordering::Acquire));
+        for at in tail..head {
+            let event = &self.events[at as usize % EVENTS];
+            each(unpacked([
+                event[0].load(Ordering::Relaxed),
+                event[1].load(Ordering::Relaxed),
+                event[2].load(Ordering::Relaxed),
+            ]));
+        }
+        // Release: pairs with the Acquire in `write`, which overwrites events only after they were read.
+        self.tail.0.store(head, Ordering::Release);
+        head - tail
+    }
+}
+
+impl Writer {
+    /// Returns whether there was room.
+    #[inline]
+    fn write(&mut self, seen: &Seen) -> bool {
+        if self.head - self.tail >= EVENTS as u64 {
+            self.tail = self.ring.tail.0.load(Ordering::Acquire);
+            if self.head - self.tail >= EVENTS as u64 {
+                return false;
+            }
+        }
+        let event = &self.ring.events[self.head as usize % EVENTS];
+        let [key, at, rest] = packed(seen);
+        event[0].store(key, Ordering::Relaxed);
+        event[1].store(at, Ordering::Relaxed);
+        event[2].store(rest, Ordering::Relaxed);
+        self.head += 1;
+        self.ring.head.0.store(self.head, Ordering::Release);
+        true
+    }
+}
+
+/// The key, the tick, and from the lowest bit on: cost (32 bits), policy (16), verdict (8), near (8).
+#[inline]
+fn packed(seen: &Seen) -> [u64; 3] {
+    let rest = u64::from(seen.cost)
+        | u64::from(seen.policy) << 32
+        | u64::from(seen.verdict as u8) << 48
+        | u64::from(seen.near) << 56;
+    [seen.key, seen.at.as_nanos(), rest]
+}
+
+fn unpacked([key, at, rest]: [u64; 3]) -> Seen {
+    let verdict = match (rest >> 48) as u8 {
+        0 => Verdict::Allowed,
+        1 => Verdict::Delayed,
+        2 => Verdict::Denied,
+        3 => Verdict::Over,
+        4 => Verdict::Error,
+        5 => Verdict::WouldDeny,
+        _ => Verdict::WouldAllow,
+    };
+    Seen {
+        policy: (rest >> 32) as u16,
+        verdict,
+        near: rest >> 56 != 0,
+        key,
+        cost: rest as u32,
+        at: Tick::from_nanos(at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn event(policy: u16, number: u64) -> Seen {
+        let verdict = if number.is_multiple_of(2) { Verdict::Allowed } else { Verdict::WouldAllow };
+        Seen {
+            policy,
+            verdict,
+            near: number.is_multiple_of(3),
+            key: number,
+            cost: number as u32 ^ 0xFFFF_0000,
+            at: Tick::from_nanos(u64::MAX - number),
+        }
+    }
+
+    #[test]
+    fn events_come_back_as_they_were() {
+        for (number, verdict) in [
+            Verdict::Allowed,
+            Verdict::Delayed,
+            Verdict::Denied,
+            Verdict::Over,
+            Verdict::Error,
+            Verdict::WouldDeny,
+            Verdict::WouldAllow,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let seen = Seen { verdict, ..event(u16::MAX, number as u64) };
+            assert_eq!(unpacked(packed(&seen)), seen);
+        }
+    }
+
+    /// The reader reads while four threads write: what arrives is whole, in the order of its thread, and never twice; what
+    /// does not arrive is counted.
+    #[test]
+    fn events_of_four_threads_arrive_whole_and_in_order() {
+        const EACH: u64 = 50_000;
+        let feed = Feed::new();
+        let (mut next, mut received) = ([0; 4], 0);
+        let mut check = |seen: Seen| {
+            assert_eq!(seen, event(seen.policy, seen.key));
+            let next: &mut u64 = &mut next[usize::from(seen.policy)];
+            assert!(seen.key >= *next, "{seen:?} after {next}");
+            *next = seen.key + 1;
+            received += 1;
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|policy| {
+                    let feed = &feed;
+                    scope.spawn(move || {
+                        for number in 0..EACH {
+                            feed.append(event(policy, number));
+                        }
+                    })
+                })
+                .collect();
+            while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+                feed.drain(&mut check);
+            }
+        });
+        feed.drain(&mut check);
+        assert_eq!(received + feed.dropped(), 4 * EACH);
+        assert!(received >= 4 * EVENTS as u64, "{received}");
+        feed.drain(|seen| panic!("{seen:?} came twice"));
+        assert_eq!(feed.count.load(Ordering::Relaxed), 0, "rings of ended threads are let go");
+    }
+
+    #[test]
+    fn a_full_ring_drops_and_counts() {
+        let feed = Feed::new();
+        for number in 0..EVENTS as u64 + 100 {
+            feed.append(event(1, number));
+        }
+        assert_eq!(feed.dropped(), 100);
+        let mut keys = Vec::new();
+        assert_eq!(feed.drain(|seen| keys.push(seen.key)), EVENTS as u64);
+        assert!(keys.iter().copied().eq(0..EVENTS as u64));
+        feed.append(event(1, 7));
+        assert_eq!((feed.drain(|_| ()), feed.dropped()), (1, 100));
+    }
+
+    #[test]
+    fn a_thread_has_one_ring_for_each_feed_and_rings_are_bounded() {
+        let (one, two) = (Feed::new(), Feed::new());
+        for number in 0..10 {
+            one.append(event(1, number));
+            two.append(event(2, number));
+        }
+        assert_eq!(one.count.load(Ordering::Relaxed) + two.count.load(Ordering::Relaxed), 2);
+        assert_eq!((one.drain(|_| ()), two.drain(|_| ())), (10, 10));
+        let full = Feed::new();
+        full.count.store(RINGS, Ordering::Relaxed);
+        full.append(event(1, 1));
+        assert_eq!((full.drain(|_| ()), full.dropped()), (0, 1));
+    }
+
+    #[test]
+    fn a_wanted_name_is_asked_for_until_it_is_known() {
+        let feed = Feed::new();
+        assert!(!feed.append(event(1, 0)), "no key is wanted, not even 0");
+        feed.want(1, 5);
+        assert!(feed.append(event(1, 5)) && feed.append(event(1, 5)));
+        assert!(!feed.append(event(2, 5)), "the same key of another policy");
+        feed.named(2, 5);
+        assert!(feed.append(event(1, 5)));
+        feed.named(1, 5);
+        assert!(!feed.append(event(1, 5)));
+    }
+}
