@@ -1,0 +1,275 @@
+//! One key under one policy: what is left of each limit, whether it is blocked, and the forms to block, unblock and
+//! reset it.
+
+use http::Method;
+use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
+use serde_json::{Value, json};
+
+use super::frame::{
+    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of,
+    segment, span, text, url,
+};
+use super::keys::{key_path, names_in};
+
+/// Where the pages of keys are; the name of the policy follows.
+const PREFIX: &str = "/ui/keys/";
+
+/// The key that the URL names, under its policy.
+struct Asked {
+    policy: String,
+    /// As the server describes it.
+    words: Value,
+    by: Vec<String>,
+    /// The attributes of `by`.
+    key: Vec<(String, String)>,
+    /// Further attributes, which select limits of the key: its plan.
+    plan: Vec<(String, String)>,
+}
+
+impl Asked {
+    async fn of(ctx: &Context<'_>) -> Result<Self, PageError> {
+        let policy = ctx.path.strip_prefix(PREFIX).unwrap_or_default();
+        let policy = percent_decode_str(policy).decode_utf8_lossy().into_owned();
+        let words = ctx.get(&format!("/v1/policies/{}", segment(&policy))).await?;
+        let by = names_in(&words["by"]);
+        let is_of_key = |attribute: &String| by.contains(attribute);
+        // The theme is the frame's, unless keys are told apart by an attribute of that name.
+        let pairs = ctx.query.iter().filter(|(attribute, _)| attribute != "theme" || is_of_key(attribute));
+        let (key, plan) = pairs.cloned().partition(|(attribute, _)| is_of_key(attribute));
+        Ok(Self { policy, words, by, key, plan })
+    }
+
+    fn is_named(&self) -> bool {
+        self.by.iter().all(|attribute| self.key.iter().any(|(have, _)| have == attribute))
+    }
+
+    /// The path of the server that shows and changes the key.
+    fn path(&self, with_plan: bool) -> String {
+        let plan = self.plan.iter().filter(|_| with_plan);
+        let pairs: Vec<(&str, &str)> =
+            self.key.iter().chain(plan).map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        url(&format!("/v1/keys/{}", segment(&self.policy)), &pairs)
+    }
+
+    /// The page's own path.
+    fn page_path(&self) -> String {
+        let pairs: Vec<(String, String)> = self.key.iter().chain(&self.plan).cloned().collect();
+        key_path(&self.policy, &pairs)
+    }
+
+    fn enforces(&self) -> bool {
+        text(&self.words["mode"]) == "enforce"
+    }
+
+    /// A form that asks for attributes, and keeps those that are known.
+    fn ask_for(&self, attributes: &[&str], button: &str) -> Markup {
+        let known = self.key.iter().chain(&self.plan);
+        let known = known.filter(|(have, _)| !attributes.contains(&have.as_str()));
+        html! {
+            form method="get" action=(key_path(&self.policy, &[])) {
+                @for (attribute, value) in known { input type="hidden" name=(attribute) value=(value); }
+                @for attribute in attributes {
+                    label { code { (cut(attribute, 200)) } " " input name=(attribute) required; } " "
+                }
+                button { (button) }
+            }
+        }
+    }
+}
+
+/// Shows one key, or asks which one.
+pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    let asked = Asked::of(ctx).await?;
+    if !asked.is_named() {
+        return Ok(which(&asked));
+    }
+    let answer = ctx.get(&asked.path(true)).await?;
+    // Without attributes the server lists what it knows, which is the one key that all requests share.
+    let shown = if asked.by.is_empty() { &answer["keys"][0] } else { &answer };
+    let may_change = ctx.may("admin");
+    Ok(html! {
+        h1 { "Key " (name(text(&shown["key"]))) }
+        p {
+            "Under the policy " a href=(policy_path(&asked.policy)) { (name(&asked.policy)) }
+            ", mode " (text(&asked.words["mode"])) "."
+            @if !asked.by.is_empty() { " " a href=(key_path(&asked.policy, &[])) { "Another key" } "." }
+        }
+        (block_words(ctx, &shown["block"]))
+        (standing(&asked, &shown["standing"]))
+        (counted(shown))
+        @if may_change { (forms(ctx, &asked, shown)) } @else {
+            p class="quiet" { "To block, unblock or reset a key needs a token with the scope " code { "admin" } "." }
+        }
+    })
+}
+
+fn which(asked: &Asked) -> Markup {
+    let attributes: Vec<&str> = asked.by.iter().map(String::as_str).collect();
+    html! {
+        h1 { "Key of " (name(&asked.policy)) }
+        p {
+            "The policy " a href=(policy_path(&asked.policy)) { (name(&asked.policy)) }
+            " tells keys apart by the attributes below. Which key?"
+        }
+        (asked.ask_for(&attributes, "Show the key"))
+        p { a href=(url("/ui/keys", &[("policy", &*asked.policy)])) { "Its busiest keys" } }
+    }
+}
+
+fn block_words(ctx: &Context<'_>, block: &Value) -> Markup {
+    if block.is_null() {
+        return html! { p { (mark(Mark::Usual)) " Not blocked." } };
+    }
+    let at = |field: &str| seconds_of(text(&block[field]));
+    html! {
+        p {
+            (mark(Mark::Trouble)) " " strong { "BLOCKED" }
+            @if let Some(since) = at("since") { " since " (moment(since, ctx.now)) }
+            @if let Some(until) = at("until") { ", until " (moment(until, ctx.now)) " (" (ago(until, ctx.now)) ")" }
+            @match text(&block["reason"]) {
+                "" => ", without a reason.",
+                reason => { ": " (cut(reason, 300)) }
+            }
+        }
+    }
+}
+
+fn standing(asked: &Asked, standing: &Value) -> Markup {
+    let Some(limits) = standing.as_array() else {
+        return html! { p { "What is left of its limits is not known: the store did not answer." } };
+    };
+    if limits.is_empty() {
+        return html! { p { "The policy has no limits; it goes by lists alone." } };
+    }
+    let mut missing: Vec<&str> = Vec::new();
+    for attribute in limits.iter().flat_map(|limit| list(&limit["depends_on"])).filter_map(Value::as_str) {
+        if !missing.contains(&attribute) {
+            missing.push(attribute);
+        }
+    }
+    html! {
+        div class="wide" { table {
+            caption { "What is left" }
+            (columns(&[("Limit", false), ("Left", true), ("Of", true), ("Owed", true), ("Full again", false)]))
+            tbody { @for limit in limits { tr {
+                td { code { (cut(text(&limit["limit"]), 200)) } }
+                @match limit["remaining"].as_u64() {
+                    Some(left) => {
+                        td class="n" { (count(left)) }
+                        td class="n" { (count(limit["most"].as_u64().unwrap_or(0))) }
+                        td class="n" { (count(limit["debt"].as_u64().unwrap_or(0))) }
+                        td { (full_again(limit["reset_after_ms"].as_u64())) }
+                    }
+                    None => td colspan="4" { (depends_on(limit)) },
+                }
+            } } }
+        } }
+        @if !missing.is_empty() { (asked.ask_for(&missing, "Show what is left")) }
+    }
+}
+
+fn depends_on(limit: &Value) -> String {
+    let attributes: Vec<String> =
+        list(&limit["depends_on"]).iter().filter_map(Value::as_str).map(|word| cut(word, 80)).collect();
+    if attributes.is_empty() {
+        return "depends on the request".to_owned();
+    }
+    format!("depends on {}", attributes.join(", "))
+}
+
+fn full_again(millis: Option<u64>) -> String {
+    match millis {
+        None => "–".to_owned(),
+        Some(0) => "now".to_owned(),
+        // Rounded up: who is told one second must not be early.
+        Some(millis) => format!("in {}", span(millis.div_ceil(1_000))),
+    }
+}
+
+fn counted(shown: &Value) -> Markup {
+    let of = |field: &str| shown[field].as_u64().unwrap_or(0);
+    let times = |counted: u64| if counted == 1 { "time" } else { "times" };
+    let (denied, near, error) = (of("denied"), of("near"), of("error"));
+    html! {
+        p {
+            "Since the server started: refused " (count(denied)) " " (times(denied))
+            ", near the limit " (count(near)) " " (times(near))
+            @if error > 0 { " (at most " (count(error)) " too many)" }
+            @if denied == 0 && near == 0 { "; only keys that are refused or near their limit often are counted" }
+            "."
+        }
+    }
+}
+
+fn forms(ctx: &Context<'_>, asked: &Asked, shown: &Value) -> Markup {
+    let action = asked.page_path();
+    html! {
+        h2 { "Change" }
+        @if asked.enforces() {
+            form method="post" action=(action) {
+                (ctx.form_field()) input type="hidden" name="do" value="block";
+                label { "Refuse all its requests for " input name="for" value="1h" size="8" required; } " "
+                label { "because " input name="reason" maxlength="255" required; } " "
+                button { "Block" }
+            }
+        } @else {
+            p class="quiet" {
+                "The policy is in mode " (text(&asked.words["mode"])) " and refuses nobody, so a block would have no effect."
+            }
+        }
+        @if !shown["block"].is_null() {
+            form method="post" action=(action) {
+                (ctx.form_field()) input type="hidden" name="do" value="unblock";
+                "Let its limits decide again; what it has spent stays. "
+                button { "Unblock" }
+            }
+        }
+        form method="post" action=(action) {
+            (ctx.form_field()) input type="hidden" name="do" value="reset";
+            "Forget what it has spent, and end its block. "
+            label { input type="checkbox" name="sure" value="yes" required; " Yes, reset it" } " "
+            button { "Reset" }
+        }
+    }
+}
+
+/// Takes a form of the page.
+pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
+    let asked = Asked::of(ctx).await?;
+    if !asked.is_named() {
+        return Err(PageError::bad("name every attribute of the key"));
+    }
+    let path = asked.path(false);
+    match ctx.field("do") {
+        Some("block") => {
+            let Some(reason) = ctx.field("reason") else {
+                return Err(PageError::bad(
+                    "a block needs a reason, which others see later; nothing was changed",
+                ));
+            };
+            let Some(lasts) = ctx.field("for") else {
+                return Err(PageError::bad("a block needs a time, such as 10min; nothing was changed"));
+            };
+            let body = json!({ "block": { "for": lasts, "reason": reason } });
+            ctx.send(Method::PUT, &path, &body).await?;
+        }
+        Some("unblock") => {
+            let answer = ctx.send(Method::PUT, &path, &json!({ "block": null })).await?;
+            if answer["unblocked"].as_bool() == Some(false) {
+                return Err(PageError::bad(
+                    "this policy does not block the key; a block for all policies is ended by \
+                     tidegate key unblock without a policy, or PUT /v1/keys with {\"block\": null}",
+                ));
+            }
+        }
+        Some("reset") => {
+            if ctx.field("sure").is_none() {
+                return Err(PageError::bad("say that you mean it; nothing was changed"));
+            }
+            ctx.send(Method::DELETE, &path, &Value::Null).await?;
+        }
+        _ => return Err(PageError::bad("the form does not say what to do; nothing was changed")),
+    }
+    Ok(asked.page_path())
+}

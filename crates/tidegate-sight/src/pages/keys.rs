@@ -1,0 +1,228 @@
+//! Keys: who is refused most, comes near a limit, or asks most, in the last minute, quarter of an hour or day.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::frame::{
+    Context, PageError, columns, count, cut, list, name, num, number, policy_path, segment, text, url,
+};
+
+/// How many keys are asked for, and shown.
+const LISTED: usize = 100;
+
+/// For the keys of how many policies links are made: each takes one question to the server.
+const LINKED_POLICIES: usize = 20;
+
+/// From this length on the text of a key may be cut, and names no key (`top_keys` of the server).
+const MAY_BE_CUT: usize = 256;
+
+/// An order: its word in the URL, for people, and the heading of what it counts.
+struct Order {
+    word: &'static str,
+    words: &'static str,
+    heading: &'static str,
+    /// What no key did, and what makes one appear.
+    nobody: &'static str,
+    appears: &'static str,
+}
+
+const ORDERS: [Order; 3] = [
+    Order {
+        word: "denied",
+        words: "refused most",
+        heading: "Refused",
+        nobody: "was refused",
+        appears: "A key appears here when a policy in mode enforce refuses it.",
+    },
+    Order {
+        word: "near",
+        words: "near a limit most",
+        heading: "Near the limit",
+        nobody: "came near its limit",
+        appears: "A key appears here when it passes with little left of its limit: near_limit in the file, 80 % unless it says otherwise.",
+    },
+    Order {
+        word: "rate",
+        words: "asking most",
+        heading: "Asked",
+        nobody: "asked",
+        appears: "A key appears here when a policy decides about a request of it.",
+    },
+];
+
+const WINDOWS: [(&str, &str); 3] = [("1m", "minute"), ("15m", "15 minutes"), ("24h", "24 hours")];
+
+/// What the URL asks for.
+struct Asked<'a> {
+    order: &'static Order,
+    window: (&'static str, &'static str),
+    policy: Option<&'a str>,
+    contains: Option<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(ctx: &Context<'a>) -> Result<Self, PageError> {
+        let by = ctx.param("by").unwrap_or("denied");
+        let order = ORDERS.iter().find(|order| order.word == by);
+        let wrong =
+            || PageError::bad(format!("by {} is not possible; use denied, near or rate", cut(by, 40)));
+        let order = order.ok_or_else(wrong)?;
+        let window = ctx.param("w").unwrap_or("15m");
+        let wrong = || PageError::bad(format!("w {} is not possible; use 1m, 15m or 24h", cut(window, 40)));
+        let window = WINDOWS.into_iter().find(|(word, _)| *word == window).ok_or_else(wrong)?;
+        Ok(Self { order, window, policy: ctx.param("policy"), contains: ctx.param("q") })
+    }
+
+    /// The path that answers it.
+    fn path(&self, reveal: bool) -> String {
+        let most = LISTED.to_string();
+        let mut pairs = vec![("by", self.order.word), ("w", self.window.0), ("limit", &*most)];
+        pairs.extend(self.policy.map(|policy| ("policy", policy)));
+        if reveal {
+            pairs.push(("reveal", "true"));
+        }
+        url("/v1/busiest", &pairs)
+    }
+
+    fn form(&self) -> Markup {
+        html! {
+            form method="get" action="/ui/keys" role="search" {
+                label { "Keys " select name="by" { @for order in &ORDERS {
+                    option value=(order.word) selected[order.word == self.order.word] { (order.words) }
+                } } } " "
+                label { "in the last " select name="w" { @for (word, words) in WINDOWS {
+                    option value=(word) selected[word == self.window.0] { (words) }
+                } } } " "
+                label { "under the policy " input name="policy" value=[self.policy] placeholder="any"; } " "
+                label { "whose name or digest contains " input type="search" name="q" value=[self.contains]; } " "
+                button { "Show" }
+            }
+        }
+    }
+
+    fn nothing(&self, had_some: bool) -> Markup {
+        let under = self.policy.map(|policy| format!(" under the policy {}", cut(policy, 80)));
+        let under = under.unwrap_or_default();
+        html! {
+            @match self.contains.filter(|_| had_some) {
+                Some(part) => p { "Of the " (LISTED) " first keys none contains " code { (cut(part, 80)) } "." },
+                None => p { "No key " (self.order.nobody) (under) " in the last " (self.window.1) ". " (self.order.appears) },
+            }
+        }
+    }
+
+    fn wants(&self, row: &Value) -> bool {
+        let Some(part) = self.contains else { return true };
+        text(&row["key"]).to_lowercase().contains(&part.to_lowercase())
+    }
+}
+
+/// Shows the busiest keys.
+pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    let asked = Asked::of(ctx)?;
+    let names = ctx.may("keys");
+    let answer = ctx.get(&asked.path(names)).await?;
+    let all = list(&answer["keys"]);
+    let rows: Vec<&Value> = all.iter().filter(|row| asked.wants(row)).take(LISTED).collect();
+    let paths = if names { key_paths(ctx, &rows).await } else { vec![None; rows.len()] };
+    Ok(html! {
+        h1 { "Keys" }
+        (asked.form())
+        @if !names {
+            p class="quiet" { "Keys are shown as digests; a token with the scope " code { "keys" } " sees their names." }
+        }
+        @if rows.is_empty() { (asked.nothing(!all.is_empty())) } @else {
+            div class="wide" { table {
+                caption { "Keys " (asked.order.words) " in the last " (asked.window.1) }
+                (columns(&[("Policy", false), ("Key", false), (asked.order.heading, true), ("A second", true)]))
+                tbody { @for (row, path) in rows.iter().zip(&paths) { (line(row, path.as_deref())) } }
+            } }
+            @if all.len() >= LISTED {
+                p class="quiet" { "These are the " (LISTED) " first keys; one policy alone shows more of its own." }
+            }
+        }
+    })
+}
+
+fn line(row: &Value, path: Option<&str>) -> Markup {
+    let (policy, key) = (text(&row["policy"]), text(&row["key"]));
+    let error = row["error"].as_u64().unwrap_or(0);
+    html! {
+        tr {
+            td { a href=(policy_path(policy)) { (name(policy)) } }
+            td { @match path {
+                Some(path) => a href=(path) { (name(key)) },
+                None => (name(key)),
+            } }
+            td class="n" {
+                (count(row["count"].as_u64().unwrap_or(0)))
+                @if error > 0 { span class="quiet" { " (at most " (count(error)) " too many)" } }
+            }
+            td class="n" { (number(num(&row["per_second"]))) }
+        }
+    }
+}
+
+/// Returns the page of each key; `None` if its text does not say which key it is.
+async fn key_paths(ctx: &Context<'_>, rows: &[&Value]) -> Vec<Option<String>> {
+    let mut policies: Vec<(&str, Option<Vec<String>>)> = Vec::new();
+    let mut paths = Vec::with_capacity(rows.len());
+    for row in rows {
+        let policy = text(&row["policy"]);
+        if policies.len() < LINKED_POLICIES && !policies.iter().any(|(have, _)| *have == policy) {
+            policies.push((policy, attributes_of(ctx, policy).await));
+        }
+        let by = policies.iter().find(|(have, _)| *have == policy).and_then(|(_, by)| by.as_ref());
+        let pairs = by.and_then(|by| pairs_in(by, text(&row["key"])));
+        paths.push(pairs.map(|pairs| key_path(policy, &pairs)));
+    }
+    paths
+}
+
+/// Asks by which attributes a policy tells keys apart; `None` if there is no such policy now.
+pub(super) async fn attributes_of(ctx: &Context<'_>, policy: &str) -> Option<Vec<String>> {
+    let policy = ctx.get(&format!("/v1/policies/{}", segment(policy))).await.ok()?;
+    Some(names_in(&policy["by"]))
+}
+
+/// Reads a list of names.
+pub(super) fn names_in(value: &Value) -> Vec<String> {
+    list(value).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The page of a key.
+pub(super) fn key_path(policy: &str, pairs: &[(String, String)]) -> String {
+    let pairs: Vec<(&str, &str)> =
+        pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    url(&format!("/ui/keys/{}", segment(policy)), &pairs)
+}
+
+/// Reads the attributes of a key from its text (`client.ip=203.0.113.9, user.id=ann`); `None` if the text may be cut,
+/// is a digest, lacks an attribute, or can be read in two ways: a value may contain what separates two.
+pub(super) fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
+    if by.is_empty() {
+        return Some(Vec::new());
+    }
+    if key.len() >= MAY_BE_CUT {
+        return None;
+    }
+    let mut pairs = Vec::with_capacity(by.len());
+    let mut rest = key;
+    for (at, attribute) in by.iter().enumerate() {
+        rest = rest.strip_prefix(attribute.as_str())?.strip_prefix('=')?;
+        let value = match by.get(at + 1) {
+            None => rest,
+            Some(next) => {
+                let separator = format!(", {next}=");
+                let (first, after) = rest.split_once(&separator)?;
+                if after.contains(&separator) {
+                    return None;
+                }
+                rest = &rest[first.len() + 2..];
+                first
+            }
+        };
+        pairs.push((attribute.clone(), value.to_owned()));
+    }
+    Some(pairs)
+}
