@@ -1,0 +1,260 @@
+//! Why a request was refused: what happened then, from the record, and how the same request would go now.
+//!
+//! One box takes whatever has the decision's id in it. The box is sent as a form, since a log line is longer than a
+//! URL may be; the page behind it has the id in its URL.
+
+use http::StatusCode;
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::frame::{
+    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of,
+    span, text, url,
+};
+
+/// The longest text that an id is looked for in, in bytes.
+const LONGEST: usize = 64 * 1024;
+
+/// How much of a text without an id is shown again, in characters.
+const SHOWN_AGAIN: usize = 2_000;
+
+/// The characters of an id: Crockford's base 32.
+const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/// Shows the record of a decision, or the box that asks for one.
+pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    let Some(asked) = ctx.param("id").or_else(|| ctx.param("q")) else {
+        return Ok(html! { h1 { "Why was it refused?" } (ask(ctx, "")) (what_is_kept()) });
+    };
+    let Some(id) = id_in(asked)? else {
+        return Ok(html! {
+            h1 { "Why was it refused?" }
+            p role="alert" { (mark(Mark::Trouble)) " No decision id is in this text. An id has 26 letters and digits." }
+            (ask(ctx, asked)) (what_is_kept())
+        });
+    };
+    let reveal = ctx.may("keys");
+    let mut pairs = vec![("id", &*id)];
+    if reveal {
+        pairs.push(("reveal", "true"));
+    }
+    let answer = match ctx.get(&url("/v1/explain", &pairs)).await {
+        Ok(answer) => answer,
+        Err(error) if error.status() == StatusCode::NOT_FOUND => {
+            return Ok(html! {
+                h1 { "Why was " code { (id) } " refused?" }
+                p role="alert" { (mark(Mark::Unknown)) " " (cut(error.detail(), SHOWN_AGAIN)) "." }
+                (ask(ctx, "")) (what_is_kept())
+            });
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(html! {
+        h1 { "Why was " code { (id) } " refused?" }
+        h2 { "Then" }
+        (then(ctx, &answer, reveal))
+        h2 { "Now" }
+        (now(&answer))
+        h2 { "Another one" }
+        (ask(ctx, ""))
+    })
+}
+
+/// Takes the box: finds the id in it.
+pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
+    match id_in(ctx.field("q").unwrap_or_default())? {
+        Some(id) => Ok(url("/ui/why", &[("id", &id)])),
+        None => Err(PageError::bad(
+            "no decision id is in this text; an id has 26 letters and digits, such as 01M7XS19HMMY060HC3SR7CKCBR",
+        )),
+    }
+}
+
+fn ask(ctx: &Context<'_>, known: &str) -> Markup {
+    html! {
+        form method="post" action="/ui/why" {
+            (ctx.form_field())
+            label for="q" { "A decision id, or a text that has one: a log line, the output of curl, the body of a 429" }
+            textarea id="q" name="q" rows="4" cols="80" required spellcheck="false" { (cut(known, SHOWN_AGAIN)) }
+            p { button { "Explain" } }
+        }
+    }
+}
+
+fn what_is_kept() -> Markup {
+    html! {
+        p class="quiet" {
+            "The id is in the header " code { "x-tidegate-decision-id" } ", in the body of a refusal ("
+            code { "tidegate-decision-id" } "), and in the log (" code { "decision_id" }
+            "). Kept are the latest refusals of this server until it stops, and nothing of requests that passed."
+        }
+    }
+}
+
+fn then(ctx: &Context<'_>, answer: &Value, reveal: bool) -> Markup {
+    let at = seconds_of(text(&answer["decided_at"]));
+    let key = answer["key"].as_str();
+    html! {
+        p {
+            (mark(Mark::Trouble)) " " strong { "DENIED" } " " (refused_by(answer))
+            @if let Some(at) = at { " at " (moment(at, ctx.now)) ", " (ago(at, ctx.now)) }
+            "; " (retry(answer)) "."
+        }
+        @if let Some(cause) = answer["cause"].as_str() { p { "Cause: " code { (cut(cause, 500)) } } }
+        @if let Some(key) = key {
+            p {
+                "Key: " (name(key))
+                @if !reveal {
+                    span class="quiet" { " (a digest; a token with the scope " code { "keys" } " sees the name)" }
+                }
+            }
+        }
+        (configuration(&answer["configuration"]))
+        (seen(answer))
+    }
+}
+
+/// Says what refused, with the page of its policy.
+fn refused_by(answer: &Value) -> Markup {
+    let policy = answer["policy"].as_str();
+    let link = |policy: &str| html! { a href=(policy_path(policy)) { (name(policy)) } };
+    html! {
+        @match (text(&answer["refused_by"]), policy) {
+            ("block", None) => "by a block for all policies",
+            ("block", Some(policy)) => { "by a block of its key under " (link(policy)) },
+            ("deadline", Some(policy)) => { "by the deadline of " (link(policy)) },
+            ("list", Some(policy)) => { "by the deny-list of " (link(policy)) },
+            ("list", None) => "by the deny-list for all policies",
+            ("store", Some(policy)) => { "by " (link(policy)) ", since the store did not answer" },
+            ("store", None) => "since the store did not answer",
+            ("concurrency", Some(policy)) => { "by the places of " (link(policy)) },
+            ("breaker", Some(policy)) => { "by the breaker of " (link(policy)) },
+            (_, Some(policy)) => { "by " (link(policy)) },
+            (_, None) => "since another check of its call was refused",
+        }
+    }
+}
+
+fn retry(answer: &Value) -> String {
+    let by = text(&answer["refused_by"]);
+    match (text(&answer["retry"]), answer["retry_after_ms"].as_u64()) {
+        ("never", _) if matches!(by, "list" | "deadline") => "a retry would not have helped".to_owned(),
+        ("never", _) => "it is never allowed at this cost".to_owned(),
+        (_, Some(millis)) if millis < 1_000 => format!("it was to retry after {millis} ms"),
+        (_, Some(millis)) => format!("it was to retry after {}", span(millis.div_ceil(1_000))),
+        _ => "when it would be allowed was not known".to_owned(),
+    }
+}
+
+fn configuration(value: &Value) -> Markup {
+    let Some(number) = value["number"].as_u64() else { return html! {} };
+    html! {
+        p {
+            "Decided under configuration " (number)
+            @if value["in_force"].as_bool() == Some(true) { ", which is still in force." } @else {
+                ", which is no longer in force: " a href="/ui/changes" { "what changed" } "."
+            }
+        }
+    }
+}
+
+/// What each limit saw when the request came.
+fn seen(answer: &Value) -> Markup {
+    let limits = list(&answer["limits"]);
+    let left_out = answer["limits_left_out"].as_u64().unwrap_or(0);
+    if limits.is_empty() {
+        return html! { p { "No limit was asked." } };
+    }
+    html! {
+        div class="wide" { table {
+            caption { "What each limit saw then" }
+            (columns(&[("Policy", false), ("Limit", false), ("Result", false), ("Needed", true), ("Had", true), ("Of", true)]))
+            tbody { @for limit in limits { tr {
+                td { a href=(policy_path(text(&limit["policy"]))) { (name(text(&limit["policy"]))) } }
+                td {
+                    @if limit["shadow_limit"].as_bool() == Some(true) { "shadow limit, " }
+                    code { (cut(text(&limit["limit"]), 200)) }
+                    @if text(&limit["mode"]) == "shadow" { span class="quiet" { " (mode shadow: refuses nobody)" } }
+                }
+                td { (cut(text(&limit["result"]), 40)) }
+                td class="n" { @match limit["needs"].as_u64() {
+                    Some(needs) => (count(needs)),
+                    None => "unknown",
+                } }
+                td class="n" { (had(limit)) }
+                td class="n" { (count(limit["of"].as_u64().unwrap_or(0))) }
+            } } }
+        } }
+        @if left_out > 0 { p { "And " (count(left_out)) " more limits, which are not kept." } }
+    }
+}
+
+fn had(limit: &Value) -> String {
+    let mut had = count(limit["has"].as_u64().unwrap_or(0));
+    if text(&limit["counts"]) == "places" {
+        had += " places free";
+    }
+    match limit["kept_back"].as_u64() {
+        None | Some(0) => had,
+        Some(kept) => had + &format!(", {} kept for higher priority", count(kept)),
+    }
+}
+
+/// How the same request would go now. The server says it in lines, the first for the whole request and one for each
+/// limit.
+fn now(answer: &Value) -> Markup {
+    let lines: Vec<&str> = list(&answer["now"]["lines"]).iter().filter_map(Value::as_str).collect();
+    let Some((first, rest)) = lines.split_first() else {
+        let told = list(&answer["lines"]).iter().filter_map(Value::as_str);
+        let told = told.filter_map(|line| line.strip_prefix("now: ")).next_back();
+        return html! { p { (mark(Mark::Unknown)) " " (cut(told.unwrap_or("not known"), 500)) "." } };
+    };
+    let is_refused = text(&answer["now"]["decision"]) == "denied";
+    html! {
+        p {
+            (mark(if is_refused { Mark::Trouble } else { Mark::Usual }))
+            " The same request would be " strong { (cut(first, 500)) } ". Asking this charges nothing."
+        }
+        @if !rest.is_empty() {
+            ol class="lines" { @for line in rest {
+                li { code { (cut(without_number(line), 1_000)) } }
+            } }
+        }
+    }
+}
+
+/// Takes the number off a line: the list writes its own.
+fn without_number(line: &str) -> &str {
+    line.trim_start().trim_start_matches(|char: char| char.is_ascii_digit()).trim_start()
+}
+
+/// Finds a decision id in a text: one behind its name, else the first word that can be one.
+///
+/// # Errors
+/// 413 for a text above 64 KiB.
+fn id_in(text: &str) -> Result<Option<String>, PageError> {
+    if text.len() > LONGEST {
+        return Err(PageError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the text is longer than 64 KiB; paste the line with the decision id",
+        ));
+    }
+    let mut first = None;
+    let mut before = ["", ""];
+    for word in text.split(|char: char| !char.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
+        if is_id(word) {
+            if before[0].eq_ignore_ascii_case("decision") && before[1].eq_ignore_ascii_case("id") {
+                return Ok(Some(word.to_ascii_uppercase()));
+            }
+            first = first.or(Some(word));
+        }
+        before = [before[1], word];
+    }
+    Ok(first.map(str::to_ascii_uppercase))
+}
+
+fn is_id(word: &str) -> bool {
+    word.len() == 26
+        && word.starts_with(|first: char| ('0'..='7').contains(&first))
+        && word.chars().all(|char| DIGITS.contains(char.to_ascii_uppercase()))
+}
