@@ -121,14 +121,15 @@ impl App {
         }
     }
 
-    /// Reads all again that can change: tokens, certificates, then the configuration. Returns the warnings.
+    /// Reads all again that can change: tokens, certificates, then the configuration. Returns the warnings. `who`: the
+    /// token that asks for it, `file`, `signal`, or empty.
     ///
     /// # Errors
     /// [`Refused`] if the configuration is refused; the old one stays in force. Refused tokens and certificates are
     /// logged, and the old ones stay valid.
-    pub(crate) async fn read_again(&self) -> Result<Vec<String>, Refused> {
+    pub(crate) async fn read_again(&self, who: &str) -> Result<Vec<String>, Refused> {
         self.renew_secrets().await;
-        self.reload.now(&self.decider).await
+        self.reload.now(&self.decider, who).await
     }
 
     /// Reads tokens and certificates again. Refused ones are logged, and the old ones stay valid.

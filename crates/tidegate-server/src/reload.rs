@@ -4,6 +4,7 @@
 //! A refusal changes only a gauge and `readyz?verbose`.
 
 mod api_policies;
+mod difference;
 mod warnings;
 
 use std::sync::{Arc, OnceLock};
@@ -115,7 +116,7 @@ impl Reload {
         Ok(settings)
     }
 
-    /// Reads the configuration and puts it in force. Returns the warnings.
+    /// Reads the configuration and puts it in force. Returns the warnings. `who`: as [`Changed::who`](crate::Changed::who).
     ///
     /// # Errors
     /// [`Refused`] as for [`Reload::read`]; the old configuration stays in force.
@@ -123,12 +124,12 @@ impl Reload {
     /// # Cancel safety
     /// Dropped while reading, it puts nothing in force. Dropped later, while it waits for the store, the new
     /// configuration is in force, and some breakers that start anew do so at their next use.
-    pub(crate) async fn now(&self, decider: &Decider) -> Result<Vec<String>, Refused> {
+    pub(crate) async fn now(&self, decider: &Decider, who: &str) -> Result<Vec<String>, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
         let _announced = Announced;
         let read = self.read().await;
-        let result = self.put_in_force(decider, read);
+        let result = self.put_in_force(decider, read, who);
         *self.refused.lock() = result.as_ref().err().map(|refused| Arc::new(refused.clone()));
         let in_force = result?;
         decider.metrics.reloaded(true);
@@ -137,7 +138,12 @@ impl Reload {
         Ok(in_force.start_anew(decider).await)
     }
 
-    fn put_in_force(&self, decider: &Decider, read: Result<Settings, Refused>) -> Result<InForce, Refused> {
+    fn put_in_force(
+        &self,
+        decider: &Decider,
+        read: Result<Settings, Refused>,
+        who: &str,
+    ) -> Result<InForce, Refused> {
         match read.and_then(|settings| decider.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
@@ -155,9 +161,11 @@ impl Reload {
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }
+                let before = Arc::clone(&decider.live().set);
                 let anew = decider.replace(&settings);
                 self.keep(&settings);
                 tell_in_force(decider);
+                decider.tell_change("policies", who, "", || difference::between(&before, &settings.policies));
                 Ok(InForce { warnings, anew })
             }
             Err(refused) => {

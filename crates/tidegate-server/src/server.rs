@@ -9,7 +9,7 @@ mod background;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate::config::{Address, DoorName, StoreSettings};
@@ -25,13 +25,14 @@ use crate::connections::{self, Door, Drained, Http, Listener, Phase, Serving, Th
 use crate::decider::{Decider, DeciderOptions, TicketSeal};
 #[cfg(feature = "grpc")]
 use crate::doors::grpc::GrpcDoor;
-use crate::doors::http::{HttpDoor, Serves};
+use crate::doors::http::{HttpDoor, InsideDoor, Serves};
 use crate::doors::resp::RespDoor;
 use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::{OtlpError, Spans};
 use crate::reload::{Reload, unknown_numbers};
 use crate::settings::{Refused, Source};
+use crate::sight::{Pulse, Vitals};
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::ticket_options::TicketKeyError;
@@ -161,16 +162,21 @@ impl Server {
         let decider = Decider::new(&settings, store, options.clock, tickets, others);
         decider.fits(&settings.policies)?;
         let (phase, seen) = watch::channel(Phase::Serving);
-        reload.take_first(&decider).await;
+        let app = Arc::new(App::new(decider, reload, access, certificates, spans, seen));
+        if let Some(sight) = app.decider.sight() {
+            let serves = if admin.is_some() { Serves::Operations } else { Serves::All };
+            let of_app = Arc::downgrade(&app);
+            sight.begin(Arc::new(AppPulse(Weak::clone(&of_app))), Arc::new(InsideDoor::new(of_app, serves)));
+        }
+        app.reload.take_first(&app.decider).await;
         let ready = Ready {
             addr,
             admin: admin_addr,
             grpc: grpc_addr,
             resp: resp_addr,
             encrypted,
-            policies: decider.live().set.len(),
+            policies: app.decider.live().set.len(),
         };
-        let app = Arc::new(App::new(decider, reload, access, certificates, spans, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let doors = 1 + [&admin, &grpc, &resp].into_iter().flatten().count();
@@ -341,7 +347,17 @@ impl ServerHandle {
     /// # Cancel safety
     /// If the future is dropped while files are read, the old configuration stays in force.
     pub async fn reload(&self) -> Result<(), Refused> {
-        self.app.read_again().await.map(drop)
+        self.app.read_again("").await.map(drop)
+    }
+}
+
+/// Reads the counts of the server for its sight. The server holds the sight, so this does not hold the server.
+#[derive(Debug)]
+struct AppPulse(Weak<App>);
+
+impl Pulse for AppPulse {
+    fn vitals(&self) -> Vitals {
+        self.0.upgrade().map(|app| app.decider.vitals()).unwrap_or_default()
     }
 }
 

@@ -7,8 +7,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Request, Response};
+use hyper::body::Bytes;
 use tidegate::Tick;
 use tokio::sync::watch;
 
@@ -73,8 +73,8 @@ pub struct Vitals {
     pub requests: [u64; 7],
     /// Requests being answered.
     pub in_flight: u64,
-    /// How many decisions took at most so many nanoseconds: upper bounds and counts, the last without a bound
-    /// (`u64::MAX`).
+    /// How many decisions took how long, in nanoseconds: upper bounds, and the counts above the bound before. The last
+    /// has no bound (`u64::MAX`).
     pub durations: Vec<(u64, u64)>,
     /// The kind of the store, as in the file.
     pub store: &'static str,
@@ -102,7 +102,7 @@ pub trait Inside: fmt::Debug + Send + Sync {
 
 /// Sees decisions, and answers pages and questions about them.
 pub trait Sight: fmt::Debug + Send + Sync {
-    /// Begins: called once, before the first decision. `secret` keys what must be the same after a restart.
+    /// Begins: called once, before the first decision. Policies may have their numbers already.
     fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>);
 
     /// Returns the number of a policy: the same for the same name as long as the process runs. `per_second` is the rate

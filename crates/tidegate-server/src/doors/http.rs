@@ -9,6 +9,7 @@ mod check;
 mod events;
 mod explain;
 mod forward_auth;
+mod inside;
 mod keys;
 mod openapi;
 mod operations;
@@ -29,6 +30,7 @@ use tidegate::visible;
 
 #[cfg(feature = "grpc")]
 pub(crate) use self::answer::mode;
+pub(crate) use self::inside::InsideDoor;
 pub(crate) use self::routes::Serves;
 use self::routes::{Query, Route};
 use crate::app::App;
@@ -207,7 +209,10 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/keys" if method == Method::PUT => policy_keys::block_everywhere(app, request).await,
         "/v1/keys" => policy_keys::list_everywhere(app, &uri),
         "/v1/keys/top" => keys::top(app, &request),
-        "/v1/keys/{name}" if method == Method::DELETE => keys::reset(app, &uri, named(path)).await,
+        "/v1/keys/{name}" if method == Method::DELETE => {
+            let token = app.access.name_of(request.headers()).unwrap_or_default();
+            keys::reset(app, &uri, &token, named(path)).await
+        }
         "/v1/keys/{name}" if method == Method::PUT => policy_keys::block(app, request, named(path)).await,
         "/v1/keys/{name}" => policy_keys::list(app, &uri, named(path)).await,
         "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
@@ -215,7 +220,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/signals/{name}" => switches::report(app, request).await,
         "/v1/switches" => Ok(switches::list(app)),
         "/v1/switches/{name}" => switches::put(app, request, named(path)).await,
-        "/v1/reload" => operations::reload(app).await,
+        "/v1/reload" => operations::reload(app, request.headers()).await,
         "/version" => Ok(operations::version()),
         "/config.schema.json" => Ok(operations::schema()),
         "/openapi.json" => Ok(openapi::openapi()),

@@ -56,7 +56,7 @@ pub(crate) enum NotChanged {
 
 impl Reload {
     /// Puts a policy with this text, or deletes it without. `holds` checks the request's conditions against the
-    /// configuration in force.
+    /// configuration in force. `who`: the name of the caller's token.
     ///
     /// # Errors
     /// [`NotChanged`] if the API may not change this policy, `holds` is false, the result is not valid, or it cannot
@@ -70,6 +70,7 @@ impl Reload {
         decider: &Decider,
         name: &str,
         text: Option<&str>,
+        who: &str,
         holds: impl FnOnce(&ActiveConfig) -> bool,
     ) -> Result<Changed, NotChanged> {
         let _turn = self.turn.lock().await;
@@ -109,7 +110,7 @@ impl Reload {
             });
             written.map_err(NotChanged::NotSaved)?;
         }
-        let in_force = self.put_in_force(decider, Ok(joined)).map_err(NotChanged::Unfit)?;
+        let in_force = self.put_in_force(decider, Ok(joined), who).map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");
         let warnings = in_force.start_anew(decider).await;
         Ok(Changed { live: Arc::clone(&decider.live()), new, kept: self.kept.is_some(), warnings })
@@ -188,7 +189,7 @@ impl Reload {
             Some(shared) => self.read_with(Some(Arc::clone(shared))).await,
             None => Err(Refused::from(format!("policies@{version}: the file is not text in UTF-8"))),
         };
-        match self.put_in_force(decider, settings) {
+        match self.put_in_force(decider, settings, "cluster") {
             Ok(in_force) => {
                 decider.metrics.reloaded(true);
                 *self.shared.lock() = Taken { in_force: shared, refused: None };

@@ -51,7 +51,7 @@ impl Background {
     /// for, since all of it runs concurrently. Reloads that are requested during another one are merged.
     pub(super) async fn run(self, handle: &ServerHandle) -> Infallible {
         let Self { signals, config, secrets } = self;
-        let (wanted, renewed) = (Notify::new(), Notify::new());
+        let (by_signal, by_file, renewed) = (Notify::new(), Notify::new(), Notify::new());
         let signals = async {
             let Some(mut signals) = signals else { return std::future::pending().await };
             loop {
@@ -60,7 +60,7 @@ impl Background {
                         tracing::info!(signal = name, "stopping");
                         handle.stop();
                     }
-                    Signal::Reload => wanted.notify_one(),
+                    Signal::Reload => by_signal.notify_one(),
                 }
             }
         };
@@ -69,7 +69,7 @@ impl Background {
             loop {
                 config.changed().await;
                 tracing::info!("the config file changed");
-                wanted.notify_one();
+                by_file.notify_one();
             }
         };
         let secrets = async {
@@ -91,9 +91,12 @@ impl Background {
         };
         let reloads = async {
             loop {
-                wanted.notified().await;
+                let who = tokio::select! {
+                    () = by_signal.notified() => "signal",
+                    () = by_file.notified() => "file",
+                };
                 // The reload logs its own result.
-                let _ = handle.reload().await;
+                let _ = handle.app.read_again(who).await;
             }
         };
         let leases = async {

@@ -8,6 +8,7 @@ use tidegate::breaker::{Condition, Force, Totals};
 use tidegate::policy::{Descriptor, Mode, Over, PolicySet};
 use tidegate::priority::Criticality;
 use tidegate::store::StoreError;
+use tidegate::visible;
 
 use super::answer::mode;
 use super::keys::key_of;
@@ -78,11 +79,20 @@ pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Resu
     let answer = handle(app, &live, at, &key, Some(&wanted)).await?;
     let (token, words) = (token.as_deref(), &live.set.policies()[at]);
     let key = app.redact.key(&live.set, words, &key, false);
+    let name = || visible::name(&words.name);
     match &wanted {
-        Wanted::Forced { .. } => {
+        Wanted::Forced { to, lasts, reason } => {
             tracing::info!(token, policy = words.name, key, "the breaker of a key is forced by hand");
+            app.decider.tell_change("breaker", token.unwrap_or_default(), reason, || {
+                let lasts = lasts.map_or_else(String::new, |lasts| format!(" for {} s", lasts.as_secs()));
+                format!("{}: the breaker of {key} is forced {}{lasts}", name(), to.as_str())
+            });
         }
-        _ => tracing::info!(token, policy = words.name, key, "the breaker of a key is let go by hand"),
+        _ => {
+            tracing::info!(token, policy = words.name, key, "the breaker of a key is let go by hand");
+            let told = || format!("{}: the breaker of {key} is let go", name());
+            app.decider.tell_change("breaker", token.unwrap_or_default(), "", told);
+        }
     }
     Ok(answer)
 }

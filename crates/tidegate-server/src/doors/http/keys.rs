@@ -3,6 +3,7 @@
 use http::Request;
 use serde_json::{Value, json};
 use tidegate::policy::{Descriptor, Mode};
+use tidegate::visible;
 
 use super::answer::mode;
 use super::policies::find;
@@ -92,8 +93,14 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     Ok(json::shown(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
 }
 
-/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what a key has spent, and ends its block.
-pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Response, Problem> {
+/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what a key has spent, and ends its block. `token`: the
+/// name of the caller's.
+pub(crate) async fn reset(
+    app: &App,
+    uri: &http::Uri,
+    token: &str,
+    policy: &str,
+) -> Result<Response, Problem> {
     let live = app.decider.live();
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
@@ -101,6 +108,8 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let LetGo { unblocked, places, still_forced } =
         let_go.map_err(|error| Problem::unavailable(error.to_string()))?;
     let digest = app.redact.key(&live.set, words, &key, false);
+    let told = || format!("{}: {digest} is reset", visible::name(&words.name));
+    app.decider.tell_change("key", token, "", told);
     Ok(json::shown(&json!({
         "policy": words.name,
         "key": digest,

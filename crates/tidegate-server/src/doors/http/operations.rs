@@ -286,8 +286,9 @@ pub(crate) fn schema() -> Response {
 ///
 /// # Errors
 /// 422 with every mistake; the old one stays in force.
-pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
-    match app.read_again().await {
+pub(crate) async fn reload(app: &App, headers: &HeaderMap) -> Result<Response, Problem> {
+    let token = app.access.name_of(headers).unwrap_or_default();
+    match app.read_again(&token).await {
         Ok(warnings) => {
             let live = app.decider.live();
             Ok(json::ok(&json!({

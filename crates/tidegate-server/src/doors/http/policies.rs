@@ -253,6 +253,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     let name = percent_decode_str(name).decode_utf8();
     let name = name.map_err(|_| Problem::bad_request("the name of a policy is UTF-8"))?.into_owned();
     let conditions = Conditions::of(request.headers());
+    let token = app.access.name_of(request.headers()).unwrap_or_default();
     let text = if *request.method() == Method::PUT {
         let bytes = request_body::read(request, MAX_TEXT).await?;
         let text = String::from_utf8(bytes.to_vec());
@@ -268,7 +269,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     // In its own task: if the caller hangs up, a stored policy is still put in force.
     let changing = {
         let (app, name) = (Arc::clone(app), name.clone());
-        async move { app.reload.change(&app.decider, &name, text.as_deref(), holds).await }
+        async move { app.reload.change(&app.decider, &name, text.as_deref(), &token, holds).await }
     };
     let changed = tokio::spawn(changing).await;
     let failed =

@@ -14,6 +14,7 @@ use tidegate::config::{Config, Format, Severity, canonical_attribute};
 use tidegate::gate::BlockError;
 use tidegate::gate::explain::key_text;
 use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical};
+use tidegate::visible;
 
 use super::keys::key_of;
 use super::policies::find;
@@ -161,6 +162,8 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
         let unblocked = app.decider.keys.unblock_everywhere(&entry);
         if unblocked {
             tracing::info!(token, key = digest, "a caller is no longer blocked for all policies");
+            let told = || format!("{digest} is no longer blocked for all policies");
+            app.decider.tell_change("key", token.unwrap_or_default(), "", told);
         }
         let answer = json!({ "policy": null, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
@@ -183,6 +186,9 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
         lasts_s = lasts.as_secs(),
         "a caller is blocked for all policies"
     );
+    app.decider.tell_change("key", token.unwrap_or_default(), &reason, || {
+        format!("{digest} is blocked for all policies for {} s", lasts.as_secs())
+    });
     let mut answer = blocked(None, &digest, network, &block);
     if let Some(addresses) = covers {
         answer["addresses"] = json!(addresses);
@@ -311,6 +317,8 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         let digest = app.redact.key(&live.set, words, &key, false);
         if unblocked {
             tracing::info!(token, policy = words.name, key = digest, "a key is unblocked");
+            let told = || format!("{}: {digest} is no longer blocked", visible::name(&words.name));
+            app.decider.tell_change("key", token.unwrap_or_default(), "", told);
         }
         let answer = json!({ "policy": words.name, "key": digest, "block": null, "unblocked": unblocked });
         return Ok(json::shown(&answer));
@@ -340,6 +348,9 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         lasts_s = lasts.as_secs(),
         "a key is blocked"
     );
+    app.decider.tell_change("key", token.unwrap_or_default(), &reason, || {
+        format!("{}: {digest} is blocked for {} s", visible::name(&words.name), lasts.as_secs())
+    });
     let network = requests::network_of(&live.set, &key);
     Ok(json::shown(&blocked(Some(&words.name), &digest, network, &block)))
 }

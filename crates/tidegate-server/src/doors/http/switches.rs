@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use tidegate::Tick;
 use tidegate::gate::switches::{Off, Standing};
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::{SignalError, Trigger};
+use tidegate::policy::{SignalError, Source, Trigger};
 use tidegate::priority::Criticality;
+use tidegate::visible;
 
 use super::request_body;
 use crate::app::App;
@@ -48,6 +49,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
         request_body::strings(&bytes, EXAMPLE, &["state", "by", "below", "for", "reason"])?;
     let put = Put { state: state.unwrap_or_default(), by, below, lasts, reason };
     let (by, setting) = wanted(&put)?;
+    let before = app.decider.sight().and_then(|_| is_off(app, name));
     app.decider.conditions.turn_switch(name, by, setting).map_err(|unknown| {
         let advice = advice(&unknown.name, &unknown.known, "there are");
         Problem::not_found(format!("there is no switch {}{advice}", quoted(&unknown.name)))
@@ -65,9 +67,25 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
             "a switch is turned by hand"
         );
     }
+    // A signal is a change only if it turns the switch.
+    if by == SwitchedBy::Hand || app.decider.sight().is_some_and(|_| before != is_off(app, name)) {
+        let who = token.as_deref().unwrap_or_default();
+        app.decider.tell_change("switch", who, reason.as_deref().unwrap_or_default(), || {
+            let below = below.as_deref().map_or_else(String::new, |below| format!(" below {below}"));
+            let lasts = lasts.as_deref().map_or_else(String::new, |lasts| format!(" for {lasts}"));
+            let by = if by == SwitchedBy::Signal { " by a signal" } else { "" };
+            format!("switch {} is turned {state}{below}{lasts}{by}", visible::name(name))
+        });
+    }
     let all = app.decider.conditions.switches();
     let one = all.iter().filter(|one| one.name == name);
     Ok(json::shown(&json!({ "switches": one.map(switch_json).collect::<Vec<Value>>() })))
+}
+
+/// Returns whether a switch is off; `None` if there is none of that name.
+fn is_off(app: &App, name: &str) -> Option<bool> {
+    let all = app.decider.conditions.switches();
+    all.iter().find(|one| one.name == name).map(|one| one.off().is_some())
 }
 
 /// Returns the known name that was probably meant, or all of them.
@@ -201,9 +219,12 @@ pub(crate) fn list_signals(app: &App) -> Response {
 /// 404 with the nearest name if nothing uses the signal; 400 if the body is not a finite number.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let path = request.uri().path().to_owned();
+    let token = app.access.name_of(request.headers()).unwrap_or_default();
     let name = path.strip_prefix("/v1/signals/").unwrap_or_default();
     let bytes = request_body::read(request, MAX_REPORT).await?;
     let value = request_body::signal(&bytes)?;
+    // Reports come all the time: a change is that a number becomes known.
+    let begins = app.decider.sight().is_some_and(|_| !is_known(app, name));
     app.decider.conditions.report_signal(name, value).map_err(|error| match error {
         SignalError::Unknown { name, known } => {
             let advice = advice(&name, &known, "they use");
@@ -211,5 +232,16 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
         }
         other => Problem::bad_request(other.to_string()),
     })?;
+    if begins {
+        app.decider.tell_change("signal", &token, "", || {
+            format!("signal {} is known now: {value}", visible::name(name))
+        });
+    }
     Ok(json::ok(&json!({ "signal": name, "value": value })))
+}
+
+/// Returns whether the number of a signal is known at present.
+fn is_known(app: &App, name: &str) -> bool {
+    let all = app.decider.conditions.sources();
+    all.iter().any(|one| matches!(&one.source, Source::Signal(own) if **own == *name) && one.value.is_some())
 }

@@ -12,7 +12,7 @@ use tidegate::gate::Part;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::{Descriptor, Usage};
-use tidegate::visible::excerpt;
+use tidegate::visible::{self, excerpt};
 
 use super::protocol::Replies;
 use super::session::{RespDoor, Session};
@@ -80,7 +80,7 @@ async fn decided(
         let where_else = "TG.RESET is not served here; DELETE /v1/keys/POLICY at the admin address does it";
         Err(Refusal::wrong(where_else))
     } else if is("TG.RESET") {
-        reset(door, words, replies).await?;
+        reset(door, session.token().unwrap_or_default(), words, replies).await?;
         tracing::info!(token = session.token(), command = "TG.RESET", "a change through the API");
         Ok(())
     } else {
@@ -92,7 +92,7 @@ async fn decided(
 }
 
 /// `TG.RESET policy name value [name value ...]`: resets what a key has spent, and ends its block.
-async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
+async fn reset(door: &RespDoor, token: &str, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     let [_, policy, rest @ ..] = words else { return too_few(words, replies) };
     let live = door.app.decider.live();
     let at = requests::find(&live.set, &text(policy)).map_err(|none| Refusal::wrong(none.to_string()))?;
@@ -105,6 +105,11 @@ async fn reset(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Resul
     let key = key.map_err(|wrong| Refusal::wrong(wrong.to_string()))?;
     let let_go = door.app.decider.keys.let_go(&live, at, &key).await;
     let_go.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
+    door.app.decider.tell_change("key", token, "", || {
+        let words = &live.set.policies()[at];
+        let digest = door.app.redact.key(&live.set, words, &key, false);
+        format!("{}: {digest} is reset", visible::name(&words.name))
+    });
     replies.simple("OK");
     Ok(())
 }

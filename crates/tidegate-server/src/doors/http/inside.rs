@@ -1,0 +1,82 @@
+//! Asks the paths for operators without a connection, for the pages of the server itself.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Weak;
+
+use http::header::{COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Bytes;
+
+use super::{HttpDoor, Serves, route};
+use crate::app::App;
+use crate::body;
+use crate::problem::{Delayed, Problem};
+use crate::sight::Inside;
+
+/// The most bytes of an answer, more than any other path answers: a page of metrics with 10,000 policies.
+const LONGEST: usize = 32 << 20;
+
+/// What only a browser sends. The page has judged it.
+const OF_A_BROWSER: [HeaderName; 4] =
+    [COOKIE, ORIGIN, HeaderName::from_static("sec-fetch-site"), HeaderName::from_static("sec-fetch-dest")];
+
+/// The address for operators, without a connection. It does not hold the server.
+#[derive(Debug)]
+pub(crate) struct InsideDoor {
+    app: Weak<App>,
+    serves: Serves,
+}
+
+impl InsideDoor {
+    pub(crate) fn new(app: Weak<App>, serves: Serves) -> Self {
+        Self { app, serves }
+    }
+
+    async fn answer(&self, mut request: Request<Bytes>) -> Response<Bytes> {
+        let path = request.uri().path();
+        if matches!(path, "/v1/events" | "/v1/live") {
+            let detail = "a stream is not answered as a whole; ask for /v1/overview";
+            return whole(Problem::new(StatusCode::NOT_ACCEPTABLE, detail).into_response()).await;
+        }
+        if path.starts_with("/ui/") {
+            return whole(Problem::not_found("a page does not ask for pages").into_response()).await;
+        }
+        let Some(app) = self.app.upgrade() else {
+            return whole(Problem::unavailable("the server has stopped").into_response()).await;
+        };
+        let headers = request.headers_mut();
+        for name in OF_A_BROWSER {
+            headers.remove(name);
+        }
+        headers.insert(HOST, HeaderValue::from_static("localhost"));
+        let door = HttpDoor::new(app, self.serves, false);
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let answered = route(&door, request.map(body::whole), here).await;
+        let response = answered.unwrap_or_else(Problem::into_response);
+        if let Some(Delayed(time)) = response.extensions().get::<Delayed>().copied() {
+            tokio::time::sleep(time).await;
+        }
+        whole(response).await
+    }
+}
+
+impl Inside for InsideDoor {
+    fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
+        Box::pin(self.answer(request))
+    }
+}
+
+/// Reads the whole body of an answer.
+async fn whole(response: body::Response) -> Response<Bytes> {
+    let (parts, body) = response.into_parts();
+    match Limited::new(body, LONGEST).collect().await {
+        Ok(read) => Response::from_parts(parts, read.to_bytes()),
+        Err(error) => {
+            let mut failed = Response::new(Bytes::from(format!("the answer could not be read: {error}\n")));
+            *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            failed
+        }
+    }
+}
