@@ -10,8 +10,11 @@ use super::frame::{
 /// How many keys are asked for, and shown.
 const LISTED: usize = 100;
 
-/// For the keys of how many policies links are made: each takes one question to the server.
-const LINKED_POLICIES: usize = 20;
+/// Of how many policies the attributes are asked for: each takes one question to the server.
+const ASKED_POLICIES: usize = 20;
+
+/// The key that all requests share, under a policy without `by`.
+pub(super) const THE_ONE: &str = "(all)";
 
 /// From this length on the text of a key may be cut, and names no key (`top_keys` of the server).
 const MAY_BE_CUT: usize = 256;
@@ -124,7 +127,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let answer = ctx.get(&asked.path(names)).await?;
     let all = list(&answer["keys"]);
     let rows: Vec<&Value> = all.iter().filter(|row| asked.wants(row)).take(LISTED).collect();
-    let paths = if names { key_paths(ctx, &rows).await } else { vec![None; rows.len()] };
+    let keys = if names { keys_of(ctx, &rows).await } else { vec![None; rows.len()] };
     Ok(html! {
         h1 { "Keys" }
         (asked.form())
@@ -135,7 +138,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
             div class="wide" { table {
                 caption { "Keys " (asked.order.words) " in the last " (asked.window.1) }
                 (columns(&[("Policy", false), ("Key", false), (asked.order.heading, true), ("A second", true)]))
-                tbody { @for (row, path) in rows.iter().zip(&paths) { (line(row, path.as_deref())) } }
+                tbody { @for (row, key) in rows.iter().zip(&keys) { (line(row, key.as_deref())) } }
             } }
             @if all.len() >= LISTED {
                 p class="quiet" { "These are the " (LISTED) " first keys; one policy alone shows more of its own." }
@@ -144,14 +147,14 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     })
 }
 
-fn line(row: &Value, path: Option<&str>) -> Markup {
+fn line(row: &Value, pairs: Option<&[(String, String)]>) -> Markup {
     let (policy, key) = (text(&row["policy"]), text(&row["key"]));
     let error = row["error"].as_u64().unwrap_or(0);
     html! {
         tr {
             td { a href=(policy_path(policy)) { (name(policy)) } }
-            td { @match path {
-                Some(path) => a href=(path) { (name(key)) },
+            td { @match pairs {
+                Some(pairs) => a href=(key_path(policy, pairs)) { (name(key)) },
                 None => (name(key)),
             } }
             td class="n" {
@@ -163,24 +166,27 @@ fn line(row: &Value, path: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the page of each key; `None` if its text does not say which key it is.
-async fn key_paths(ctx: &Context<'_>, rows: &[&Value]) -> Vec<Option<String>> {
+/// Returns the attributes of the key of each row; `None` if the text does not say which key it is.
+pub(super) async fn keys_of(ctx: &Context<'_>, rows: &[&Value]) -> Vec<Option<Vec<(String, String)>>> {
     let mut policies: Vec<(&str, Option<Vec<String>>)> = Vec::new();
-    let mut paths = Vec::with_capacity(rows.len());
+    let mut keys = Vec::with_capacity(rows.len());
     for row in rows {
-        let policy = text(&row["policy"]);
-        if policies.len() < LINKED_POLICIES && !policies.iter().any(|(have, _)| *have == policy) {
+        let (policy, key) = (text(&row["policy"]), text(&row["key"]));
+        if key == THE_ONE {
+            keys.push(Some(Vec::new()));
+            continue;
+        }
+        if policies.len() < ASKED_POLICIES && !policies.iter().any(|(have, _)| *have == policy) {
             policies.push((policy, attributes_of(ctx, policy).await));
         }
         let by = policies.iter().find(|(have, _)| *have == policy).and_then(|(_, by)| by.as_ref());
-        let pairs = by.and_then(|by| pairs_in(by, text(&row["key"])));
-        paths.push(pairs.map(|pairs| key_path(policy, &pairs)));
+        keys.push(by.and_then(|by| pairs_in(by, key)));
     }
-    paths
+    keys
 }
 
 /// Asks by which attributes a policy tells keys apart; `None` if there is no such policy now.
-pub(super) async fn attributes_of(ctx: &Context<'_>, policy: &str) -> Option<Vec<String>> {
+async fn attributes_of(ctx: &Context<'_>, policy: &str) -> Option<Vec<String>> {
     let policy = ctx.get(&format!("/v1/policies/{}", segment(policy))).await.ok()?;
     Some(names_in(&policy["by"]))
 }
@@ -199,11 +205,8 @@ pub(super) fn key_path(policy: &str, pairs: &[(String, String)]) -> String {
 
 /// Reads the attributes of a key from its text (`client.ip=203.0.113.9, user.id=ann`); `None` if the text may be cut,
 /// is a digest, lacks an attribute, or can be read in two ways: a value may contain what separates two.
-pub(super) fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
-    if by.is_empty() {
-        return Some(Vec::new());
-    }
-    if key.len() >= MAY_BE_CUT {
+fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
+    if by.is_empty() || key.len() >= MAY_BE_CUT {
         return None;
     }
     let mut pairs = Vec::with_capacity(by.len());

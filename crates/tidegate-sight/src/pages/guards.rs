@@ -1,0 +1,426 @@
+//! Guards: breakers as tiles, places of concurrency limits, and switches, with the forms that force, release and turn
+//! them.
+
+use http::{Method, StatusCode};
+use maud::{Markup, html};
+use serde_json::{Map, Value};
+
+use super::frame::{
+    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, percent, policy_path,
+    seconds_of, segment, text, url,
+};
+use super::keys::{THE_ONE, keys_of, names_in};
+
+/// Breakers on one page, and at most.
+const TILES: usize = 60;
+const MOST_BREAKERS: usize = 1_024;
+
+/// Policies with places that are shown. Each takes one question to the server.
+const MOST_PLACES: usize = 60;
+
+const MOST_SWITCHES: usize = 256;
+
+/// What the names of fields begin with that carry an attribute of a key.
+const ATTRIBUTE: &str = "key.";
+
+/// Shows all guards.
+pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    let from = ctx.param("from").map_or(Ok(0), str::parse::<usize>);
+    let from = from.map_err(|_| PageError::bad("from is the number of the first breaker, such as 60"))?;
+    let breakers = breakers(ctx, from).await?;
+    let places = places(ctx).await?;
+    let switches = switches(ctx).await?;
+    Ok(html! {
+        h1 { "Guards" }
+        section aria-labelledby="breakers" { h2 id="breakers" { "Breakers" } (breakers) }
+        section aria-labelledby="places" { h2 id="places" { "Places" } (places) }
+        section aria-labelledby="switches" { h2 id="switches" { "Switches" } (switches) }
+        @if !ctx.may("admin") {
+            p class="quiet" { "To force breakers and turn switches needs a token with the scope " code { "admin" } "." }
+        }
+    })
+}
+
+/// Asks the server; what it cannot say for a while is shown in place of the section, and never as an empty list.
+async fn ask(ctx: &Context<'_>, path: &str) -> Result<Result<Value, Markup>, PageError> {
+    match ctx.get(path).await {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) if error.status().is_server_error() => Ok(Err(html! {
+            p role="alert" { (mark(Mark::Trouble)) " Not known now: " (cut(error.detail(), 500)) "." }
+        })),
+        Err(error) => Err(error),
+    }
+}
+
+async fn breakers(ctx: &Context<'_>, from: usize) -> Result<Markup, PageError> {
+    let names = ctx.may("keys");
+    let answer = match ask(ctx, if names { "/v1/breakers?reveal=true" } else { "/v1/breakers" }).await? {
+        Ok(answer) => answer,
+        Err(instead) => return Ok(instead),
+    };
+    let mut all: Vec<&Value> = list(&answer["breakers"]).iter().take(MOST_BREAKERS).collect();
+    if all.is_empty() {
+        return Ok(html! {
+            p {
+                "No breaker. One appears here when a policy has a limit with " code { "algorithm: breaker" }
+                "; one for each key of " code { "by" } " when it has opened."
+            }
+        });
+    }
+    all.sort_by_key(|breaker| State::of(text(&breaker["state"])).place());
+    let total = all.len();
+    let closed = all.iter().filter(|breaker| text(&breaker["state"]) == "closed").count();
+    let shown: Vec<&Value> = all.into_iter().skip(from).take(TILES).collect();
+    let keys = keys_of(ctx, &shown).await;
+    let next = from.saturating_add(TILES);
+    Ok(html! {
+        p { (total) @if total == 1 { " breaker, " } @else { " breakers, " } (total - closed) " not closed." }
+        ul class="tiles" {
+            @for (breaker, key) in shown.iter().zip(&keys) { (tile(ctx, breaker, key.as_deref())) }
+        }
+        @if from > 0 || next < total {
+            nav aria-label="Pages of breakers" { ul {
+                @if from > 0 { li { a href=(page_from(from.saturating_sub(TILES))) rel="prev" { "Earlier" } } }
+                @if next < total { li { a href=(page_from(next)) rel="next" { "Further" } } }
+            } }
+        }
+    })
+}
+
+fn page_from(from: usize) -> String {
+    if from == 0 { "/ui/guards".to_owned() } else { url("/ui/guards", &[("from", &*from.to_string())]) }
+}
+
+/// What a state looks like: a shape and words beside the colour.
+#[derive(Clone, Copy)]
+struct State {
+    shape: &'static str,
+    class: &'static str,
+    words: &'static str,
+    forced: bool,
+}
+
+impl State {
+    const fn new(shape: &'static str, class: &'static str, words: &'static str, forced: bool) -> Self {
+        Self { shape, class, words, forced }
+    }
+
+    fn of(word: &str) -> Self {
+        match word {
+            "closed" => Self::new("●", "ok", "closed", false),
+            "open" => Self::new("■", "bad", "OPEN", false),
+            "half-open" => Self::new("◐", "warn", "half-open", false),
+            "shedding" => Self::new("◐", "warn", "shedding", false),
+            "forced-open" => Self::new("■", "bad", "OPEN by a person", true),
+            "forced-closed" => Self::new("●", "warn", "closed by a person", true),
+            "metrics-only" => Self::new("○", "warn", "measures only, by a person", true),
+            "disabled" => Self::new("○", "warn", "disabled by a person", true),
+            _ => Self::new("?", "quiet", "in a state this page does not know", false),
+        }
+    }
+
+    /// The order of tiles: what refuses first.
+    fn place(self) -> u8 {
+        match self.class {
+            "bad" => 0,
+            "warn" => 1,
+            "quiet" => 2,
+            _ => 3,
+        }
+    }
+}
+
+fn tile(ctx: &Context<'_>, breaker: &Value, key: Option<&[(String, String)]>) -> Markup {
+    let policy = text(&breaker["policy"]);
+    let state = State::of(text(&breaker["state"]));
+    let key_text = text(&breaker["key"]);
+    let at = |field: &str| seconds_of(text(&breaker[field]));
+    html! {
+        li class={ "tile " (state.class) } {
+            h3 { a href=(policy_path(policy)) { (name(policy)) } }
+            p { span class=(state.class) aria-hidden="true" { (state.shape) } " " strong { (state.words) } }
+            @if key_text != THE_ONE { p { (name(key_text)) } }
+            p { (calls(&breaker["calls"])) }
+            @if let Some(since) = at("since") { p { "Since " (moment(since, ctx.now)) ", " (ago(since, ctx.now)) } }
+            (cause(breaker))
+            @if let Some(until) = at("until") {
+                p {
+                    @if state.forced { "Until " } @else { "Tries the service at " }
+                    (moment(until, ctx.now)) " (" (ago(until, ctx.now)) ")"
+                }
+            } @else if state.forced { p { "Until it is released" } }
+            @if text(&breaker["mode"]) != "enforce" {
+                p class="quiet" { "Mode " (cut(text(&breaker["mode"]), 20)) ": refuses nobody" }
+            }
+            p class="quiet" { code { (cut(text(&breaker["limit"]), 120)) } }
+            @if ctx.may("admin") { (breaker_forms(ctx, breaker, key, state)) }
+        }
+    }
+}
+
+fn calls(calls: &Value) -> String {
+    let of = |field: &str| calls[field].as_u64().unwrap_or(0);
+    let (ended, failed, slow) = (of("ended"), of("failed"), of("slow"));
+    if ended == 0 {
+        return "No call has ended in its window".to_owned();
+    }
+    let share = failed as f64 / ended as f64;
+    let slow = if slow > 0 { format!(", {} slow", count(slow)) } else { String::new() };
+    format!("{} of {} calls failed ({}){slow}", count(failed), count(ended), percent(share))
+}
+
+fn cause(breaker: &Value) -> Markup {
+    let words = |field: &str| breaker[field].as_str().filter(|words| !words.is_empty());
+    let probes = &breaker["probes"];
+    let would = &breaker["would_have_opened"];
+    html! {
+        @if let Some(figure) = words("tripped_by") { p { "Cause: " (cut(figure, 300)) } }
+        @if let Some(reason) = words("reason") { p { "Reason: " (cut(reason, 300)) } }
+        @if let Some(share) = breaker["refused_share"].as_f64() { p { "Refuses " (percent(share)) " of the calls" } }
+        @if breaker["probe_due"].as_bool() == Some(true) { p { "The next call is the first probe" } }
+        @if !probes.is_null() {
+            p { (count(probes["in_flight"].as_u64().unwrap_or(0))) " of " (count(probes["at_most"].as_u64().unwrap_or(0))) " probes under way" }
+        }
+        @if !would.is_null() {
+            p { "Would have opened " (count(would["times"].as_u64().unwrap_or(0))) " times: " (cut(text(&would["by"]), 300)) }
+        }
+    }
+}
+
+fn breaker_forms(
+    ctx: &Context<'_>,
+    breaker: &Value,
+    key: Option<&[(String, String)]>,
+    state: State,
+) -> Markup {
+    let Some(key) = key else {
+        return html! {
+            p class="quiet" {
+                @if ctx.may("keys") { "Its key is too long or ambiguous to be forced here." }
+                @else { "To force it, its name must be seen: scope " code { "keys" } "." }
+            }
+        };
+    };
+    let policy = text(&breaker["policy"]);
+    let hidden = |action: &str| {
+        html! {
+            (ctx.form_field())
+            input type="hidden" name="do" value=(action);
+            input type="hidden" name="policy" value=(policy);
+            @for (attribute, value) in key { input type="hidden" name={ (ATTRIBUTE) (attribute) } value=(value); }
+        }
+    };
+    html! {
+        @if state.forced {
+            form method="post" action="/ui/guards" { (hidden("auto")) button { "Release" } }
+        }
+        details {
+            summary { "Force" }
+            form method="post" action="/ui/guards" {
+                (hidden("force"))
+                label { "State " select name="state" {
+                    option value="open" { "open: refuse all calls" }
+                    option value="closed" { "closed: let all calls through" }
+                } } " "
+                label { "for " input name="for" value="10min" size="8" required; } " "
+                label { "because " input name="reason" maxlength="255" required; } " "
+                button { "Force" }
+            }
+        }
+    }
+}
+
+async fn places(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    // The number of the configuration tells whether what is known of the policies is still right.
+    let overview = ctx.get("/v1/overview?w=1m").await.unwrap_or_default();
+    let policies = ctx.policies(overview["configuration"]["number"].as_u64()).await?;
+    let has_places = |words: &str| {
+        words.split(" and ").any(|limit| limit.starts_with("concurrency ") || limit.starts_with("adaptive "))
+    };
+    let mut found: Vec<(&str, &str)> = policies
+        .iter()
+        .filter(|(_, words)| has_places(&words.limit))
+        .map(|(policy, words)| (policy.as_str(), words.limit.as_str()))
+        .collect();
+    if found.is_empty() {
+        return Ok(html! {
+            p {
+                "No policy lends places. One appears here when it has a limit with "
+                code { "algorithm: concurrency" } " or " code { "algorithm: adaptive" } "."
+            }
+        });
+    }
+    found.sort_unstable();
+    let total = found.len();
+    let mut rows = Vec::with_capacity(total.min(MOST_PLACES));
+    for (policy, limit) in found.into_iter().take(MOST_PLACES) {
+        match ctx.get(&format!("/v1/policies/{}", segment(policy))).await {
+            Ok(shown) => rows.push(place_row(policy, limit, &shown)),
+            // It was removed meanwhile.
+            Err(error) if error.status() == StatusCode::NOT_FOUND => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(html! {
+        div class="wide" { table {
+            caption { "Requests under way, and how many may be" }
+            (columns(&[("Policy", false), ("Limit", false), ("In use", true), ("Of", true)]))
+            tbody { @for row in &rows { (row) } }
+        } }
+        @if total > MOST_PLACES { p class="quiet" { "The first " (MOST_PLACES) " of " (total) " policies by name." } }
+    })
+}
+
+fn place_row(policy: &str, limit: &str, shown: &Value) -> Markup {
+    let places = &shown["places"];
+    let by = names_in(&shown["by"]);
+    html! {
+        tr {
+            td { a href=(policy_path(policy)) { (name(policy)) } }
+            td { code { (cut(limit, 200)) } }
+            @match (places["in_use"].as_u64(), places["limit"].as_u64()) {
+                (Some(in_use), Some(most)) => {
+                    td class="n" {
+                        @if in_use >= most { strong class="bad" { (mark(Mark::Trouble)) " full " } }
+                        (count(in_use))
+                    }
+                    td class="n" { (count(most)) }
+                }
+                _ if by.is_empty() => td colspan="2" { "kept by the store, and not known here" },
+                _ => td colspan="2" {
+                    "for each " (cut(&by.join(", "), 120)) ": "
+                    a href=(format!("/ui/keys/{}", segment(policy))) { "one key" }
+                },
+            }
+        }
+    }
+}
+
+async fn switches(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    let answer = match ask(ctx, "/v1/switches").await? {
+        Ok(answer) => answer,
+        Err(instead) => return Ok(instead),
+    };
+    let all = list(&answer["switches"]);
+    if all.is_empty() {
+        return Ok(html! {
+            p {
+                "No switch. One appears here when the file names it: in " code { "when" } " of a policy, or under "
+                code { "switches" } "."
+            }
+        });
+    }
+    let may_turn = ctx.may("admin");
+    Ok(html! {
+        div class="wide" { table {
+            caption { "What can be turned off by hand, or by a signal" }
+            thead { tr {
+                th scope="col" { "Switch" } th scope="col" { "State" } th scope="col" { "By hand" } th scope="col" { "By a signal" }
+                @if may_turn { th scope="col" { "Turn" } }
+            } }
+            tbody { @for switch in all.iter().take(MOST_SWITCHES) { tr {
+                td { (name(text(&switch["name"]))) }
+                td { (switch_state(text(&switch["state"]))) }
+                td { (setting(ctx, &switch["by_hand"])) }
+                td { (setting(ctx, &switch["by_signal"])) }
+                @if may_turn { td { (switch_forms(ctx, switch)) } }
+            } } }
+        } }
+        @if all.len() > MOST_SWITCHES { p class="quiet" { "The first " (MOST_SWITCHES) " of " (all.len()) "." } }
+    })
+}
+
+fn switch_state(word: &str) -> Markup {
+    match word {
+        "off" => html! { span class="bad" aria-hidden="true" { "■" } " " strong { "off" } },
+        word => html! { span class="ok" aria-hidden="true" { "●" } " " (cut(word, 20)) },
+    }
+}
+
+/// What a hand or a signal has set: for whom, until when, and why.
+fn setting(ctx: &Context<'_>, set: &Value) -> Markup {
+    if set.is_null() {
+        return html! { "–" };
+    }
+    let reason = text(&set["reason"]);
+    html! {
+        @if text(&set["state"]) == "on" { "kept on" } @else {
+            "off"
+            @if let Some(below) = set["below"].as_str() { " below " (cut(below, 40)) }
+        }
+        @if let Some(until) = seconds_of(text(&set["until"])) { " until " (moment(until, ctx.now)) }
+        @if !reason.is_empty() { ": " (cut(reason, 300)) }
+    }
+}
+
+fn switch_forms(ctx: &Context<'_>, switch: &Value) -> Markup {
+    let hidden = |action: &str| {
+        html! {
+            (ctx.form_field())
+            input type="hidden" name="do" value=(action);
+            input type="hidden" name="switch" value=(text(&switch["name"]));
+        }
+    };
+    html! {
+        @if text(&switch["state"]) == "off" || !switch["by_hand"].is_null() {
+            form method="post" action="/ui/guards" { (hidden("on")) button { "Turn on" } }
+        }
+        details {
+            summary { "Turn off" }
+            form method="post" action="/ui/guards" {
+                (hidden("off"))
+                label { "for " input name="for" value="10min" size="8" required; } " "
+                label { "because " input name="reason" maxlength="255" required; } " "
+                button { "Turn off" }
+            }
+        }
+    }
+}
+
+/// Takes a form of the page.
+pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
+    let wanted = |field: &'static str| {
+        let missing = || PageError::bad(format!("the form needs a value for {field}; nothing was changed"));
+        ctx.field(field).ok_or_else(missing)
+    };
+    match ctx.field("do") {
+        Some("force") => {
+            let state = wanted("state")?;
+            let body = body(&[("state", state), ("for", wanted("for")?), ("reason", wanted("reason")?)]);
+            ctx.send(Method::PUT, &breaker_path(ctx, wanted("policy")?), &body).await?;
+        }
+        Some("auto") => {
+            // It keeps neither a time nor a reason, and the server takes none.
+            let path = breaker_path(ctx, wanted("policy")?);
+            ctx.send(Method::PUT, &path, &body(&[("state", "auto")])).await?;
+        }
+        Some("off") => {
+            let body = body(&[("state", "off"), ("for", wanted("for")?), ("reason", wanted("reason")?)]);
+            ctx.send(Method::PUT, &switch_path(wanted("switch")?), &body).await?;
+        }
+        Some("on") => {
+            let path = switch_path(wanted("switch")?);
+            ctx.send(Method::PUT, &path, &body(&[("state", "on")])).await?;
+        }
+        _ => return Err(PageError::bad("the form does not say what to do; nothing was changed")),
+    }
+    Ok("/ui/guards".to_owned())
+}
+
+fn body(members: &[(&str, &str)]) -> Value {
+    let members = members.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value)));
+    Value::Object(members.collect::<Map<_, _>>())
+}
+
+fn breaker_path(ctx: &Context<'_>, policy: &str) -> String {
+    let key: Vec<(&str, &str)> = ctx
+        .fields
+        .iter()
+        .filter_map(|(field, value)| Some((field.strip_prefix(ATTRIBUTE)?, value.as_str())))
+        .collect();
+    url(&format!("/v1/breakers/{}", segment(policy)), &key)
+}
+
+fn switch_path(switch: &str) -> String {
+    format!("/v1/switches/{}", segment(switch))
+}
