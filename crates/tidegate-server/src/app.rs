@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::auth::Access;
 use crate::connections::Phase;
 use crate::decider::Decider;
+use crate::events::MOST_LIVE;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
 use crate::problem::Problem;
@@ -41,6 +42,8 @@ pub(crate) struct App {
     pub(crate) proposals: Arc<Semaphore>,
     /// Limits how much long work is ready at once, on all threads.
     long_work: Semaphore,
+    /// Limits how many listen to `/v1/live`.
+    pub(crate) live_listeners: Arc<Semaphore>,
 }
 
 impl App {
@@ -56,7 +59,19 @@ impl App {
         // As many as there are threads of connections: long work can use all, and others find at most these before
         // them.
         let long_work = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
-        Self { decider, reload, redact, access, certificates, spans, phase, proposals, long_work }
+        let live_listeners = Arc::new(Semaphore::new(MOST_LIVE));
+        Self {
+            decider,
+            reload,
+            redact,
+            access,
+            certificates,
+            spans,
+            phase,
+            proposals,
+            long_work,
+            live_listeners,
+        }
     }
 
     /// Counts a request in flight until the value is dropped, also if its caller hangs up.

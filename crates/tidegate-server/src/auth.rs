@@ -21,14 +21,18 @@ pub use self::tokens::{Token, TokenError, Tokens, TokensError};
 pub(crate) enum Scope {
     /// Ask for decisions, and settle them.
     Check,
-    /// See policies, keys, breakers, signals, metrics, and why a request is decided as it is.
+    /// See policies, digests of keys, breakers, signals, metrics, and why a request is decided as it is.
     Read,
     /// Change what runs: breakers, signals, the counters of a key, a reload.
     Admin,
+    /// See metrics, the version and the checks of health; included in [`Scope::Read`].
+    Metrics,
+    /// See the names of keys, where `Read` shows the rest.
+    Keys,
 }
 
 impl Scope {
-    const ALL: [Self; 3] = [Self::Check, Self::Read, Self::Admin];
+    const ALL: [Self; 5] = [Self::Check, Self::Read, Self::Admin, Self::Metrics, Self::Keys];
 
     /// Returns the name of the scope in files and answers.
     pub(crate) const fn word(self) -> &'static str {
@@ -36,6 +40,8 @@ impl Scope {
             Self::Check => "check",
             Self::Read => "read",
             Self::Admin => "admin",
+            Self::Metrics => "metrics",
+            Self::Keys => "keys",
         }
     }
 
@@ -50,36 +56,46 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A set of scopes. None includes another: who may change things may not therefore see them.
+/// A set of scopes. None includes another, but `read` what `metrics` may: who may change things may not therefore see
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scopes(u8);
 
 /// A text is not a list of scopes. Does not repeat it: it may be a secret in the wrong place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "these are not scopes; write check, read or admin, or several with commas between them, as check,read"
+    "these are not scopes; write check, read, admin, metrics or keys, or several with commas between them, as check,read"
 )]
 pub(crate) struct UnknownScope;
 
 impl Scopes {
     pub(crate) const NONE: Self = Self(0);
-    pub(crate) const ALL: Self = Self::NONE.with(Scope::Check).with(Scope::Read).with(Scope::Admin);
+    pub(crate) const ALL: Self = Self::NONE
+        .with(Scope::Check)
+        .with(Scope::Read)
+        .with(Scope::Admin)
+        .with(Scope::Metrics)
+        .with(Scope::Keys);
 
     /// Returns this set with one more scope.
     pub(crate) const fn with(self, scope: Scope) -> Self {
         Self(self.0 | scope.bit())
     }
 
-    /// Returns whether the set contains this scope.
+    /// Returns whether the holder may do what this scope allows.
     pub(crate) const fn has(self, scope: Scope) -> bool {
-        self.0 & scope.bit() != 0
+        let included = match scope {
+            Scope::Metrics => Scope::Read.bit(),
+            _ => 0,
+        };
+        self.0 & (scope.bit() | included) != 0
     }
 }
 
 impl fmt::Display for Scopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<_> =
-            Scope::ALL.into_iter().filter(|scope| self.has(*scope)).map(Scope::word).collect();
+            Scope::ALL.into_iter().filter(|scope| self.0 & scope.bit() != 0).map(Scope::word).collect();
         f.write_str(&words.join(","))
     }
 }

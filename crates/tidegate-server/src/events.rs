@@ -13,6 +13,8 @@ use tokio::sync::broadcast::{self, Receiver, Sender};
 
 /// The most listeners. They are people and their tools, each with its own connection.
 pub(crate) const MOST_LISTENERS: usize = 16;
+/// The most listeners of `/v1/live`: pages, each of which holds one connection.
+pub(crate) const MOST_LIVE: usize = 32;
 /// How many events are kept for the slowest listener, shared by all: a few hundred KiB.
 const WAITING: usize = 512;
 /// How many denials are sent in one second. Further ones are only counted.

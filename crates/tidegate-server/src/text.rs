@@ -51,8 +51,8 @@ pub(crate) fn wall_moment(at: Tick, after: Duration) -> Option<String> {
 
 // Keys contain addresses and account names, and answers end up in tickets and screenshots. So a key is shown as a
 // digest under a secret from the ticket key: nobody finds an address by trying, and nodes with the same ticket key
-// show the same digest, before and after a restart. `?reveal=true` shows the key itself to any caller that may use
-// the route.
+// show the same digest, before and after a restart. `?reveal=true` shows the key itself to callers with the
+// scope `keys`.
 
 /// Replaces values by digests, consistently.
 #[derive(Clone)]

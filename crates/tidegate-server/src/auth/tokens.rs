@@ -4,7 +4,7 @@
 //! # name     scopes        secret
 //! envoy      check         6f0d…
 //! envoy      check         91ac…        the next one: both hold until the line above goes
-//! prometheus read          c3e8…
+//! prometheus metrics       c3e8…
 //! on-call    read,admin    77b1…
 //! ```
 //!
@@ -309,6 +309,7 @@ mod tests {
         assert_eq!(of("0123456789abcdeg"), Some(("envoy", Scopes::NONE.with(Scope::Check))));
         let both = Scopes::NONE.with(Scope::Read).with(Scope::Admin);
         assert_eq!(of("0123456789abcdeh"), Some(("ops", both)));
+        assert!(both.has(Scope::Metrics) && !both.has(Scope::Keys) && both.to_string() == "read,admin");
         for wrong in ["", "0123456789abcde", "0123456789abcdei", "0123456789abcdefg"] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
@@ -320,7 +321,7 @@ mod tests {
         let text = "a check\nhunter2hunter2hunter2 hunter2hunter2hunter2 check\nb writ 0123456789abcdef\nc read hunter2\n\
                     d read 0123456789abcdef\ne check 0123456789abcdef\nhunter2/ read 0123456789abcdeg\nf read, 0123456789abcdeh";
         let told = Tokens::parse(text, "t").unwrap_err();
-        let no_scopes = "the second word: these are not scopes; write check, read or admin, or several with commas between them, as check,read";
+        let no_scopes = "the second word: these are not scopes; write check, read, admin, metrics or keys, or several with commas between them, as check,read";
         assert_eq!(
             told,
             [

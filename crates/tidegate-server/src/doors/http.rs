@@ -13,6 +13,7 @@ mod inside;
 mod keys;
 mod openapi;
 mod operations;
+mod pages;
 mod policies;
 mod policy_keys;
 mod request_body;
@@ -24,7 +25,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use http::{Method, Request};
+use http::{Method, Request, Uri};
 use serde_json::json;
 use tidegate::visible;
 
@@ -92,6 +93,9 @@ fn ended(answered: &Result<Response, Problem>) -> CallEnd {
 async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
+    if found.is_err() && pages::are_meant(app, door.serves, &request) {
+        return Ok(pages::redirect());
+    }
     if found.is_err() && is_grpc(&request) {
         app.decider.telemetry.misdirected(&Misdirected::GrpcAtHttp);
         return Ok(grpc_at_http());
@@ -177,7 +181,8 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     let path = uri.path();
     // Pages that take long to make; those that ask an engine take no turn, since it may be slow.
     let _turn = match found.path {
-        "/metrics" | "/v1/policies" | "/v1/keys/top" => app.first_long_turn().await?,
+        "/metrics" | "/v1/policies" | "/v1/keys/top" | "/v1/overview" | "/v1/history" | "/v1/changes"
+        | "/v1/busiest" => app.first_long_turn().await?,
         _ => None,
     };
     match found.path {
@@ -216,6 +221,9 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/keys/{name}" if method == Method::PUT => policy_keys::block(app, request, named(path)).await,
         "/v1/keys/{name}" => policy_keys::list(app, &uri, named(path)).await,
         "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
+        "/v1/live" => events::live(app, request, found.required_scope, *encrypted),
+        "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" => pages::read(app, &uri),
+        routes::UI => pages::page(app, request, *encrypted).await,
         "/v1/signals" => Ok(switches::list_signals(app)),
         "/v1/signals/{name}" => switches::report(app, request).await,
         "/v1/switches" => Ok(switches::list(app)),
@@ -250,7 +258,14 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) ->
     if !app.access.needs_token() && request.uri().path() == "/v1/forward-auth" {
         return Ok(());
     }
-    let authorized = app.access.authorize(request.headers(), required, door.encrypted);
+    let authorized = app.access.authorize(request.headers(), required, door.encrypted).and_then(|()| {
+        let reveals = required == Some(Scope::Read) && asks_to_reveal(request.uri());
+        if reveals {
+            app.access.authorize(request.headers(), Some(Scope::Keys), door.encrypted)
+        } else {
+            Ok(())
+        }
+    });
     if let Err(problem) = &authorized
         && app.access.needs_token()
     {
@@ -264,10 +279,17 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, found: Option<&Route>) ->
     authorized
 }
 
+/// Returns whether a request asks for the names of keys; also if the value of `reveal` cannot be read.
+fn asks_to_reveal(uri: &Uri) -> bool {
+    let query = uri.query().unwrap_or_default();
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    !query.is_empty() && pairs.any(|(name, value)| name == "reveal" && !matches!(&*value, "false" | "0"))
+}
+
 /// Returns whether the caller of a path for everybody may read what is not for everybody. Counts a wrong token, and
 /// sets `guessed`: at full speed the answer would tell which tokens are right.
 fn reads(app: &App, request: &Request<Body>, encrypted: bool, guessed: &mut bool) -> bool {
-    let authorized = app.access.authorize(request.headers(), Some(Scope::Read), encrypted);
+    let authorized = app.access.authorize(request.headers(), Some(Scope::Metrics), encrypted);
     *guessed = authorized.as_ref().is_err_and(Problem::is_guess);
     if *guessed {
         app.decider.metrics.auth_failed(Transport::http);
@@ -325,14 +347,14 @@ pub(crate) mod fuzzing {
             Self { runtime, door: HttpDoor::new(app, Serves::All, false) }
         }
 
-        /// Answers a request as if it came from this machine. An endless answer (`/v1/events`) has an empty body
-        /// here.
+        /// Answers a request as if it came from this machine. An endless answer (`/v1/events`, `/v1/live`) has an
+        /// empty body here.
         ///
         /// # Panics
         /// If the body of the answer cannot be read.
         #[must_use]
         pub fn answer(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
-            let endless = request.uri().path() == "/v1/events";
+            let endless = matches!(request.uri().path(), "/v1/events" | "/v1/live");
             let (request, here) = (request.map(body::whole), SocketAddr::from((Ipv4Addr::LOCALHOST, 1)));
             self.runtime.block_on(async {
                 let (parts, body) = self.door.answer(request, here).await.into_parts();

@@ -137,6 +137,21 @@ pub(crate) fn find<'s>(
 }
 
 fn policy_json(live: &ActiveConfig, policy: &Policy, owner: &str) -> Value {
+    let mut shown = describe_policy(policy);
+    shown["owner"] = owner.into();
+    if let Some(text) = live.api.text(&policy.name) {
+        shown["text"] = text.into();
+    } else if let Some(place) = live.written.as_ref().and_then(|written| written.place(&policy.name)) {
+        shown["place"] = place.into();
+    }
+    shown
+}
+
+/// Describes a policy as `GET /v1/policies` does, without what only a running server knows, such as its owner.
+///
+/// Overrides, and the entries of lists, are only counted.
+#[must_use]
+pub fn describe_policy(policy: &Policy) -> Value {
     let mut guards = policy.limits.iter().map(Limit::is_guard);
     let sheds = policy.deadline.is_some() || guards.clone().any(|guard| guard);
     let answer = |deny: &Deny| json!({ "status": deny.status, "problem": deny.problem });
@@ -146,7 +161,7 @@ fn policy_json(live: &ActiveConfig, policy: &Policy, owner: &str) -> Value {
         Over::Mark => ("mark", None, None),
         Over::Demote { to } => ("demote", to.map(Criticality::as_str), None),
     };
-    let mut shown = json!({
+    json!({
         "name": policy.name,
         "mode": mode(policy.mode),
         "match": matching(&policy.matching),
@@ -180,14 +195,7 @@ fn policy_json(live: &ActiveConfig, policy: &Policy, owner: &str) -> Value {
             OnStoreError::Deny => "deny",
             OnStoreError::Local => "local",
         },
-        "owner": owner,
-    });
-    if let Some(text) = live.api.text(&policy.name) {
-        shown["text"] = text.into();
-    } else if let Some(place) = live.written.as_ref().and_then(|written| written.place(&policy.name)) {
-        shown["place"] = place.into();
-    }
-    shown
+    })
 }
 
 fn limit(limit: &Limit) -> Value {

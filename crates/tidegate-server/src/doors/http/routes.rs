@@ -11,11 +11,14 @@ use crate::auth::Scope;
 use crate::problem::Problem;
 use crate::text::{nearest, quoted};
 
+/// Below it are the pages for operators.
+pub(super) const UI: &str = "/ui/";
+
 #[derive(Debug)]
 pub(super) struct Route {
     /// The methods, as an `allow` header; `*` is any.
     pub(super) methods: &'static str,
-    /// The path. One that ends in `{name}` matches every name.
+    /// The path. One that ends in `{name}` matches every name, and `/ui/` every path below it.
     pub(super) path: &'static str,
     /// The scope of a token; `None`: none is needed.
     pub(super) required_scope: Option<Scope>,
@@ -29,6 +32,10 @@ const fn read(methods: &'static str, path: &'static str) -> Route {
     Route { methods, path, required_scope: Some(Scope::Read) }
 }
 
+const fn metrics(methods: &'static str, path: &'static str) -> Route {
+    Route { methods, path, required_scope: Some(Scope::Metrics) }
+}
+
 const fn admin(methods: &'static str, path: &'static str) -> Route {
     Route { methods, path, required_scope: Some(Scope::Admin) }
 }
@@ -38,7 +45,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 33] = [
+pub(super) const ROUTES: [Route; 39] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -48,7 +55,7 @@ pub(super) const ROUTES: [Route; 33] = [
     everybody("GET, HEAD", "/livez"),
     everybody("GET, HEAD", "/readyz"),
     everybody("GET, HEAD", "/healthz"),
-    read("GET, HEAD", "/metrics"),
+    metrics("GET, HEAD", "/metrics"),
     read("GET, POST", "/v1/explain"),
     read("POST", "/v1/dry-run"),
     read("GET, HEAD", "/v1/policies"),
@@ -69,10 +76,17 @@ pub(super) const ROUTES: [Route; 33] = [
     read("GET, HEAD", "/v1/switches"),
     admin("PUT", "/v1/switches/{name}"),
     read("GET, HEAD", "/v1/events"),
+    read("GET, HEAD", "/v1/overview"),
+    read("GET, HEAD", "/v1/history"),
+    read("GET, HEAD", "/v1/changes"),
+    read("GET, HEAD", "/v1/busiest"),
+    read("GET, HEAD", "/v1/live"),
     admin("POST", "/v1/reload"),
-    read("GET, HEAD", "/version"),
+    metrics("GET, HEAD", "/version"),
     read("GET, HEAD", "/config.schema.json"),
     read("GET, HEAD", "/openapi.json"),
+    // Its pages ask their visitors for a token.
+    everybody("GET, HEAD, POST", "/ui/"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +106,11 @@ impl Serves {
     /// 404 that says where it is.
     pub(super) fn has(self, route: &Route) -> Result<(), Problem> {
         let elsewhere = match (self, route.required_scope) {
+            (Self::Decisions, None) if route.path == UI => "at the admin address (--admin, server.admin)",
             (Self::All, _) | (_, None) | (Self::Decisions, Some(Scope::Check)) => return Ok(()),
-            (Self::Operations, Some(Scope::Read | Scope::Admin)) => return Ok(()),
+            (Self::Operations, Some(Scope::Read | Scope::Admin | Scope::Metrics | Scope::Keys)) => {
+                return Ok(());
+            }
             (Self::Decisions, _) => "at the admin address (--admin, server.admin)",
             (Self::Operations, _) => "where decisions are served (--http, server.http)",
         };
@@ -129,6 +146,7 @@ impl Route {
 
     fn is_at(&self, path: &str) -> bool {
         match self.path.strip_suffix("{name}") {
+            None if self.path == UI => path.starts_with(UI),
             None => path == self.path,
             Some(before) => path.starts_with(before),
         }
@@ -140,7 +158,7 @@ impl Route {
 }
 
 /// Guesses by the last part of a path, and what they mean.
-const GUESSED: [(&str, &str); 18] = [
+const GUESSED: [(&str, &str); 20] = [
     ("auth", "/v1/forward-auth"),
     ("auth-request", "/v1/forward-auth"),
     ("auth_request", "/v1/forward-auth"),
@@ -149,6 +167,8 @@ const GUESSED: [(&str, &str); 18] = [
     ("forwardauth", "/v1/forward-auth"),
     ("forward-auth", "/v1/forward-auth"),
     ("stats", "/metrics"),
+    ("dashboard", "/ui/"),
+    ("ui", "/ui/"),
     ("metrics", "/metrics"),
     ("prometheus", "/metrics"),
     ("status", "/readyz?verbose"),

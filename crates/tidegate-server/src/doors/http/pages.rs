@@ -1,0 +1,89 @@
+//! What the sight of the server answers: its pages below `/ui/`, and its paths.
+
+use std::sync::Arc;
+
+use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue, LOCATION};
+use http::{Method, Request, StatusCode, Uri};
+use tidegate::visible;
+
+use super::request_body;
+use super::routes::{Query, Serves, UI};
+use crate::app::App;
+use crate::body::json::JSON;
+use crate::body::{self, Body, Response};
+use crate::problem::Problem;
+use crate::sight::Sight;
+
+/// The most bytes of a form.
+const MAX_FORM: usize = 64 << 10;
+
+/// Returns what sees the decisions of the server.
+///
+/// # Errors
+/// 404 if there is nothing.
+pub(super) fn sight_of(app: &App) -> Result<&Arc<dyn Sight>, Problem> {
+    app.decider.sight().ok_or_else(|| {
+        Problem::not_found(
+            "this server does not keep what it sees; `tidegate serve` does, and a program sets ServerOptions::sight",
+        )
+    })
+}
+
+/// `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest`.
+///
+/// # Errors
+/// 400 for an unknown parameter, 404 if nothing sees decisions, and whatever the sight finds wrong.
+pub(super) fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
+    let sight = sight_of(app)?;
+    let names: &[&'static str] = match uri.path() {
+        "/v1/overview" => &["w", "reveal"],
+        "/v1/history" => &["policy", "series", "from", "to", "step"],
+        "/v1/changes" => &["limit"],
+        _ => &["policy", "by", "w", "limit", "reveal"],
+    };
+    let reveal = Query::of(uri, names)?.flag("reveal")?;
+    let told = sight.read(uri.path(), uri.query().unwrap_or_default(), reveal);
+    let told = told.map_err(|(status, detail)| {
+        Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
+    })?;
+    // Names of strangers may be in it.
+    Ok(body::answer(StatusCode::OK, JSON, visible::json(&told).into_owned()))
+}
+
+/// `/ui/` and all below it. Sessions keep strangers out; where no token is needed, other origins are refused as
+/// everywhere.
+///
+/// # Errors
+/// 404 if nothing sees decisions; 403 as [`Access::authorize`](crate::auth::Access::authorize); as
+/// [`request_body::read`].
+pub(super) async fn page(app: &App, request: Request<Body>, encrypted: bool) -> Result<Response, Problem> {
+    let sight = sight_of(app)?;
+    let tokens = app.access.needs_token();
+    if !tokens {
+        app.access.authorize(request.headers(), None, encrypted)?;
+    }
+    let (parts, unread) = request.into_parts();
+    let mut form = Request::new(unread);
+    form.headers_mut().clone_from(&parts.headers);
+    let form = request_body::read(form, MAX_FORM).await?;
+    let answered = sight.page(Request::from_parts(parts, form), tokens, encrypted).await;
+    Ok(answered.map(body::whole))
+}
+
+/// Returns whether a browser asks for the start page of an address that has pages.
+pub(super) fn are_meant(app: &App, serves: Serves, request: &Request<Body>) -> bool {
+    let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    matches!(*request.method(), Method::GET | Method::HEAD)
+        && matches!(request.uri().path(), "/" | "/ui")
+        && serves != Serves::Decisions
+        && accepts.is_some_and(|accepts| accepts.contains("text/html"))
+        && app.decider.sight().is_some()
+}
+
+/// Leads a browser to the pages.
+pub(super) fn redirect() -> Response {
+    let mut response = body::bare(StatusCode::SEE_OTHER);
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static(UI));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
