@@ -21,8 +21,8 @@ use tidegate_core::spelling::nearest;
 
 pub(crate) use self::logs::{LineFormat, Order, Reading, Replay, Suggest};
 pub(crate) use self::server::{
-    Asks, Bench, Blocking, Breaker, Breakers, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey, Switch,
-    Switches, Top, TopBy, Trust, TurnedOff, WhichServer,
+    Asks, Bench, Blocking, Breaker, Breakers, Changes, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey,
+    Stat, Switch, Switches, Tail, Top, TopBy, Trust, TurnedOff, WhichServer, Why,
 };
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
@@ -152,8 +152,16 @@ pub(crate) enum Verb {
     Explain(Explain),
     /// Put a running server under load, and check its answers against a policy file
     Bench(Bench),
-    /// List the keys that a running server refuses most, or that come near their limit
+    /// Watch a running server on a terminal, or list the keys that it refuses most, or that come near their limit
     Top(Top),
+    /// Print one line a second about a running server: requests, refusals, times; exit 3 if a condition holds
+    Stat(Stat),
+    /// Print the refusals of a running server as they happen
+    Tail(Tail),
+    /// Show why a request was refused, from a decision id or a text that has one, as `explain --id`
+    Why(Why),
+    /// List what changed on a running server, who did it, and how refusals went before and after
+    Changes(Changes),
     /// List the keys of a policy of a running server, or get, reset, block or unblock one
     Key(Keys),
     /// List the degrade switches of a running server, or turn one off or on
@@ -211,6 +219,14 @@ pub(crate) enum Config {
         #[arg(long)]
         check: bool,
     },
+    /// Compare the policies of a file with those in force on a running server; exit 1 if they differ, 2 for trouble
+    Diff {
+        /// Policy file
+        #[arg(value_name = "FILE", default_value = "tidegate.yaml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        #[command(flatten)]
+        server: WhichServer,
+    },
 }
 
 /// A document that a schema describes.
@@ -230,6 +246,12 @@ pub(crate) enum Document {
     Bench,
     /// Output of `top`
     Top,
+    /// Output of `stat`
+    Stat,
+    /// Output of `tail`
+    Tail,
+    /// Output of `changes`
+    Changes,
     /// Output of `key`
     Key,
     /// Output of `switch`
@@ -246,6 +268,8 @@ pub(crate) enum Document {
     ConfigOrigin,
     /// Output of `config fmt`
     ConfigFmt,
+    /// Output of `config diff`
+    ConfigDiff,
     /// Output of `init`
     Init,
     /// Output of `completions`

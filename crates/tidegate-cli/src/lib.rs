@@ -10,6 +10,7 @@ mod log;
 mod online;
 mod outcome;
 mod output;
+mod overview;
 mod policies;
 mod reading;
 mod styled;
@@ -73,6 +74,10 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Explain(explain) => verbs::explain::run(explain, cli.global.typed, printer),
         Verb::Bench(bench) => verbs::bench::run(bench, printer),
         Verb::Top(top) => verbs::top::run(top, printer),
+        Verb::Stat(stat) => verbs::stat::run(stat, printer),
+        Verb::Tail(tail) => verbs::tail::run(tail, printer),
+        Verb::Why(why) => verbs::explain::why(why, printer),
+        Verb::Changes(changes) => verbs::changes::run(changes, printer),
         Verb::Key(key) => verbs::key::run(key, printer),
         Verb::Switch(switch) => verbs::operate::switch(switch, printer),
         Verb::Breaker(breaker) => verbs::operate::breaker(breaker, printer),

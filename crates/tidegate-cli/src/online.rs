@@ -1,6 +1,9 @@
 //! A client for a running server.
 
+use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -11,6 +14,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tidegate::config::{DoorName, Server};
 use tidegate_server::Token;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -18,11 +22,15 @@ use tokio::time::timeout;
 
 use crate::args::{PolicyKey, Trust, WhichServer};
 use crate::exit::Mistake;
+use crate::policies;
 
 #[cfg(not(feature = "tls"))]
 pub(crate) use absent::Encrypted;
 #[cfg(feature = "tls")]
 pub(crate) use with_rustls::Encrypted;
+
+/// After this many failures in a row a verb that asks again and again ends: the server is gone, and not only restarted.
+pub(crate) const FAILURES: u32 = 5;
 
 /// The timeout for connecting and receiving the whole answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,7 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest answer, in bytes. The longest of all is a page of breakers with their keys.
 const MAX_ANSWER: usize = 10 << 20;
 
-pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
+const USUAL_SERVER: &str = "http://127.0.0.1:8080";
+
+/// The variable that names a server.
+const VARIABLE: &str = "TIDEGATE_SERVER";
 
 /// The URL of a server: `http://HOST[:PORT]` or `https://`, optionally with a path before the API's own.
 #[derive(Clone, Debug)]
@@ -38,12 +49,30 @@ pub(crate) struct ServerUrl {
     url: String,
     /// The TLS settings of an `https://` URL.
     encrypted: Option<Encrypted>,
+    /// What named it, in the words of an error, such as ` (the default)`; empty if it was typed.
+    named_by: &'static str,
 }
 
 impl ServerUrl {
-    /// Reads the server that the options of a verb name, otherwise the default one.
+    /// Reads the server that the options of a verb name, otherwise that of the policy file in the current folder,
+    /// otherwise the default one.
     pub(crate) fn of(asked: &WhichServer) -> Result<Self> {
-        Self::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)
+        if let Some(said) = asked.server.as_deref() {
+            let is_variable = std::env::var(VARIABLE).is_ok_and(|value| value == said);
+            let named_by = if is_variable { " (of TIDEGATE_SERVER)" } else { "" };
+            return Ok(Self { named_by, ..Self::read(said, &asked.trust)? });
+        }
+        let file = Path::new(policies::DEFAULT_FILE);
+        let (url, named_by) = match file.is_file().then(|| policies::load(file)) {
+            // A file with mistakes may be what a server of this machine refuses while it goes on.
+            None | Some(Err(_)) => (None, " (the default)"),
+            Some(Ok(loaded)) => match loaded.outcome {
+                Err(_) => (None, " (the default: tidegate.yaml has mistakes)"),
+                Ok((config, _)) => url_of(&config.server),
+            },
+        };
+        let url = url.unwrap_or_else(|| USUAL_SERVER.to_owned());
+        Ok(Self { named_by, ..Self::read(&url, &asked.trust)? })
     }
 
     /// The URL in `--server` or `TIDEGATE_SERVER`, and for `https://` the files of `--ca` and the related options.
@@ -71,8 +100,29 @@ impl ServerUrl {
         }
         let encrypted =
             if is_encrypted { Some(Encrypted::read(text, trust, Some("http/1.1"))?) } else { None };
-        Ok(Self { url: text.trim_end_matches('/').to_owned(), encrypted })
+        Ok(Self { url: text.trim_end_matches('/').to_owned(), encrypted, named_by: "" })
     }
+}
+
+/// The URL for operators of a server with these settings, and which of them names it; `None` if that is a socket or an
+/// unknown port.
+fn url_of(server: &Server) -> (Option<String>, &'static str) {
+    let (address, door, named_by) = match &server.admin {
+        Some(admin) => (admin, DoorName::Admin, " (server.admin of tidegate.yaml)"),
+        None => (&server.http, DoorName::Http, " (server.http of tidegate.yaml)"),
+    };
+    let Some(address) = address.tcp().filter(|address| address.port() != 0) else {
+        return (None, " (the default: the address of tidegate.yaml cannot be asked)");
+    };
+    // A server that listens on all addresses is asked on that of this machine alone.
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let is_encrypted = server.tls.as_ref().is_some_and(|tls| !tls.plain.contains(&door));
+    let scheme = if is_encrypted { "https" } else { "http" };
+    (Some(format!("{scheme}://{}", SocketAddr::new(host, address.port()))), named_by)
 }
 
 impl fmt::Display for ServerUrl {
@@ -140,17 +190,32 @@ async fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Valu
     let (status, text) = exchange(server, &url, request(&url, method, body)?).await?;
     let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
     if !status.is_success() {
-        let words = |key| answer.get(key).and_then(Value::as_str);
-        let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
-        let remedy = if status == StatusCode::UNAUTHORIZED {
-            "; the token that is sent is that of TIDEGATE_TOKEN"
-        } else {
-            ""
-        };
-        let message = format!("{url} answered {status}: {why}{remedy}");
-        return Err(RefusedByServer { message, problem: answer }.into());
+        return Err(refused(&url, status, answer));
     }
     Ok(answer)
+}
+
+fn refused(url: &str, status: StatusCode, problem: Value) -> anyhow::Error {
+    let words = |key| problem.get(key).and_then(Value::as_str);
+    let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
+    let remedy = if status == StatusCode::UNAUTHORIZED {
+        "; the token that is sent is that of TIDEGATE_TOKEN"
+    } else {
+        ""
+    };
+    let message = format!("{url} answered {status}: {why}{remedy}");
+    RefusedByServer { message, problem }.into()
+}
+
+/// Whether asking again would be refused again, such as without a token. A server that answers 503 may be restarting or
+/// have too much to do.
+pub(crate) fn is_final(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<RefusedByServer>().is_some_and(|refused| refused.problem["status"] != 503)
+}
+
+/// Whether the server refused the request because the token may not see the names of keys.
+pub(crate) fn hides_names(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<RefusedByServer>().is_some_and(|refused| refused.problem["status"] == 403)
 }
 
 async fn exchange(
@@ -170,6 +235,129 @@ async fn exchange(
     timeout(PATIENCE, asked).await.map_err(|_| late())?
 }
 
+/// How long a stream may be silent: three times as long as until the server sends a comment.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// The longest line of a stream, in bytes; an event of the server has some hundred.
+const LONGEST_LINE: usize = 1 << 20;
+
+/// What a stream of server-sent events sends: its name, and its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) name: String,
+    pub(crate) data: String,
+}
+
+/// A stream of server-sent events.
+#[derive(Debug)]
+pub(crate) struct EventStream {
+    url: String,
+    body: Incoming,
+    lines: EventLines,
+    ready: VecDeque<Event>,
+}
+
+/// Begins to listen to the events of a path.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) async fn listen(server: &ServerUrl, path: &str) -> Result<EventStream> {
+    let url = format!("{server}{path}");
+    let asked = request(&url, Method::GET, None)?;
+    let late = || anyhow!("{url} did not answer within {} s", PATIENCE.as_secs());
+    let response = timeout(PATIENCE, answered(server, asked)).await.map_err(|_| late())??;
+    let status = response.status();
+    if !status.is_success() {
+        let read = timeout(PATIENCE, Limited::new(response.into_body(), MAX_ANSWER).collect()).await;
+        // The status is the answer, whatever the body.
+        let text = read.ok().and_then(Result::ok).map(|read| read.to_bytes()).unwrap_or_default();
+        return Err(refused(&url, status, serde_json::from_slice(&text).unwrap_or_default()));
+    }
+    let lines = EventLines::default();
+    Ok(EventStream { url, body: response.into_body(), lines, ready: VecDeque::new() })
+}
+
+impl EventStream {
+    /// Waits for the next event; `None`: the server has ended the stream.
+    ///
+    /// # Errors
+    /// A connection that breaks off or is silent for long, and lines that no server sends.
+    ///
+    /// # Cancel safety
+    /// No event is lost.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let url = &self.url;
+            let silent = || anyhow!("{url} sent nothing for {} s", SILENCE.as_secs());
+            let frame = timeout(SILENCE, self.body.frame()).await.map_err(|_| silent())?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.with_context(|| format!("{url} broke off its events"))?;
+            if let Ok(bytes) = frame.into_data() {
+                self.lines.read(&bytes, &mut self.ready).with_context(|| url.clone())?;
+            }
+        }
+    }
+}
+
+/// Reads server-sent events line by line, from pieces that may end anywhere.
+///
+/// # Source
+/// HTML Living Standard, section 9.2.6, without ids and times to try again.
+#[derive(Debug, Default)]
+struct EventLines {
+    line: Vec<u8>,
+    name: String,
+    data: Option<String>,
+}
+
+impl EventLines {
+    /// # Errors
+    /// A line, or the data of an event, above [`LONGEST_LINE`].
+    fn read(&mut self, bytes: &[u8], ready: &mut VecDeque<Event>) -> Result<()> {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.line.len() + piece.len() > LONGEST_LINE {
+                bail!("a line of its events is longer than {LONGEST_LINE} bytes");
+            }
+            self.line.extend_from_slice(piece);
+            if self.line.ends_with(b"\n") {
+                let line = std::mem::take(&mut self.line);
+                self.take(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']), ready)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, line: &str, ready: &mut VecDeque<Event>) -> Result<()> {
+        if line.is_empty() {
+            let name = std::mem::take(&mut self.name);
+            // An event without data is none.
+            ready.extend(self.data.take().map(|data| Event { name, data }));
+            return Ok(());
+        }
+        // What begins with a colon is a comment: its field has no name.
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut self.name),
+            "data" => {
+                let data = self.data.get_or_insert_default();
+                if data.len() + value.len() > LONGEST_LINE {
+                    bail!("an event is longer than {LONGEST_LINE} bytes");
+                }
+                if !data.is_empty() {
+                    data.push('\n');
+                }
+                data.push_str(value);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 /// Builds a request; its URI is the whole URL.
 fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Full<Bytes>>> {
     let mut request = Request::builder().method(method).uri(url);
@@ -186,7 +374,10 @@ fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Fu
 /// Returns the head of the answer, with the body still to be read.
 async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
     let nobody = || {
-        format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
+        let by = server.named_by;
+        format!(
+            "no server answers at {server}{by}; start one with `tidegate serve`, or name it with --server"
+        )
     };
     let host = request.uri().host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let usual = if server.encrypted.is_some() { 443 } else { 80 };
@@ -392,5 +583,66 @@ mod absent {
         pub(crate) async fn connect(&self, _: &str, _: TcpStream) -> Result<TcpStream> {
             match *self {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_names_the_address_for_operators() {
+        let settings = |http: &str, admin: Option<&str>| {
+            let admin = admin.map(|admin| admin.parse().unwrap());
+            // The settings cannot be built from outside of their crate.
+            let mut server = Server::default();
+            (server.http, server.admin) = (http.parse().unwrap(), admin);
+            server
+        };
+        for (http, admin, url) in [
+            ("127.0.0.1:8080", None, Some("http://127.0.0.1:8080")),
+            ("0.0.0.0:80", Some("10.0.0.5:9090"), Some("http://10.0.0.5:9090")),
+            ("0.0.0.0:80", None, Some("http://127.0.0.1:80")),
+            ("[::]:80", None, Some("http://[::1]:80")),
+            ("127.0.0.1:0", None, None),
+            ("127.0.0.1:80", Some("unix:/run/t.sock"), None),
+        ] {
+            assert_eq!(url_of(&settings(http, admin)).0.as_deref(), url, "{http} {admin:?}");
+        }
+        let mut server = settings("127.0.0.1:80", Some("127.0.0.1:81"));
+        let mut tls = tidegate::config::TlsSettings::new("cert.pem", "key.pem");
+        server.tls = Some(tls.clone());
+        assert_eq!(url_of(&server).0.as_deref(), Some("https://127.0.0.1:81"));
+        tls.plain.push(DoorName::Admin);
+        server.tls = Some(tls);
+        assert_eq!(url_of(&server).0.as_deref(), Some("http://127.0.0.1:81"));
+    }
+
+    #[test]
+    fn events_are_read_from_pieces_that_end_anywhere() {
+        let text = "retry: 2000\n: events from now on\n\nevent: denied\ndata: {\"key\":\"é\"}\r\n\n: nothing\n\nevent: empty\n\n\
+                    data: a\ndata: b\n\n";
+        let event = |name: &str, data: &str| Event { name: name.to_owned(), data: data.to_owned() };
+        let expected = [event("denied", "{\"key\":\"é\"}"), event("", "a\nb")];
+        for size in [1, 2, 7, text.len()] {
+            let (mut lines, mut ready) = (EventLines::default(), VecDeque::new());
+            for piece in text.as_bytes().chunks(size) {
+                lines.read(piece, &mut ready).unwrap();
+            }
+            assert_eq!(ready, expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_stream_cannot_fill_the_memory() {
+        let (mut lines, mut ready) = (EventLines::default(), VecDeque::new());
+        let piece = vec![b'x'; LONGEST_LINE / 2];
+        lines.read(&piece, &mut ready).unwrap();
+        lines.read(&piece, &mut ready).unwrap();
+        assert!(lines.read(b"x", &mut ready).is_err());
+        let (mut lines, mut ready) = (EventLines::default(), VecDeque::new());
+        let line = format!("data: {}\n", "x".repeat(LONGEST_LINE / 2));
+        lines.read(line.as_bytes(), &mut ready).unwrap();
+        assert!((0..2).any(|_| lines.read(line.as_bytes(), &mut ready).is_err()));
     }
 }

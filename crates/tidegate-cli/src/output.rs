@@ -80,6 +80,32 @@ impl Printer {
         !matches!(self.format, Output::Json | Output::Yaml)
     }
 
+    /// Says whether a format can have a line for each of several results: YAML cannot.
+    pub(crate) fn has_lines(&self) -> bool {
+        self.format != Output::Yaml
+    }
+
+    /// One of many values: a line each, in JSON one object.
+    ///
+    /// # Errors
+    /// Also if the reader has closed the pipe, since nothing else might end the verb.
+    pub(crate) fn line<T: Serialize, P: Into<Styled>>(
+        &self,
+        value: &T,
+        people: impl FnOnce(&Self) -> Result<P>,
+    ) -> Result<()> {
+        let text = match self.format {
+            Output::Json => visible::json(&serde_json::to_string(value)?).into_owned(),
+            _ => self.form(value, people)?,
+        };
+        Ok(self.write(&text)?)
+    }
+
+    /// Says whether standard output shows colours.
+    pub(crate) fn shows_colors(&self) -> bool {
+        AutoStream::new(io::stdout(), self.color).current_choice() != ColorChoice::Never
+    }
+
     /// A value that is printed again and again. On a terminal it replaces the one before.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! from the files of another rate limiter; `completions` and `man` what describes the command line.
 
 pub(crate) mod bench;
+pub(crate) mod changes;
 pub(crate) mod config;
 pub(crate) mod explain;
 pub(crate) mod key;
@@ -10,7 +11,9 @@ pub(crate) mod policies;
 pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+pub(crate) mod stat;
 pub(crate) mod suggest;
+pub(crate) mod tail;
 pub(crate) mod top;
 
 use std::io::ErrorKind;

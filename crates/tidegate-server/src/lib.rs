@@ -61,6 +61,7 @@ mod top_keys;
 mod uncovered_requests;
 
 pub use auth::{Token, TokenError, Tokens, TokensError};
+pub use doors::http::describe_policy;
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use otlp::{OtlpError, otlp_of};
 pub use reload::unknown_numbers;

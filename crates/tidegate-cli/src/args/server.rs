@@ -9,7 +9,7 @@ use tidegate_sim::traffic::KeyChoice;
 
 use super::PolicyFile;
 use super::values::{
-    Most, PerSecond, at_once, duration, keys_up_to, lasting, level, most, pair, per_second, refresh,
+    Most, PerSecond, at_once, changes_up_to, duration, keys_up_to, lasting, level, most, pair, per_second, refresh,
     refreshes, waiting, whole, written_duration,
 };
 
@@ -17,7 +17,7 @@ use super::values::{
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct WhichServer {
-    /// The running server; if it needs a token, set TIDEGATE_TOKEN [default: http://127.0.0.1:8080]
+    /// The running server; if it needs a token, set TIDEGATE_TOKEN [default: that of tidegate.yaml, else http://127.0.0.1:8080]
     // Global, so that subcommands such as those of `breaker` have it too; likewise in `Trust`.
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
@@ -281,6 +281,9 @@ pub(crate) struct Top {
     /// End after this many lists [default: at Ctrl-C]
     #[arg(long, value_name = "N", value_parser = refreshes, allow_negative_numbers = true, requires = "watch")]
     pub(crate) times: Option<u64>,
+    /// Print the list once on a terminal too, instead of the live view
+    #[arg(long)]
+    pub(crate) plain: bool,
     #[command(flatten)]
     pub(crate) server: WhichServer,
 }
@@ -297,6 +300,51 @@ pub(crate) enum TopBy {
     Denied,
     /// Requests that passed near the limit
     Near,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// The time between two lines, from 1s to 1h
+    #[arg(value_name = "EVERY", default_value = "1s", value_parser = refresh, allow_hyphen_values = true)]
+    pub(crate) every: Duration,
+    /// End after this many lines [default: at Ctrl-C]
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = refreshes, allow_negative_numbers = true)]
+    pub(crate) count: Option<u64>,
+    /// Exit 3 if this condition holds for the last line, such as 'denied > 5%' or 'p99 > 2ms'; may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Tail {
+    /// Show only refusals by this policy
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<String>,
+    /// Show keys instead of their digests, where the server still knows the refusal
+    #[arg(long)]
+    pub(crate) reveal: bool,
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Why {
+    /// A decision id, or a log line or an answer that has one; `-` reads standard input
+    #[arg(value_name = "ID")]
+    pub(crate) text: String,
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Changes {
+    /// How many changes to list, up to 200
+    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = changes_up_to, allow_negative_numbers = true)]
+    pub(crate) count: usize,
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
 }
 
 // The flags of `bench`, which puts a server under load.

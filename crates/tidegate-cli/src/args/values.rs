@@ -90,6 +90,13 @@ pub(super) fn keys_up_to<const MOST: usize>(text: &str) -> Result<usize, String>
     one_to(MOST, text, "keys to list")
 }
 
+/// The most changes that the server remembers.
+const MAX_CHANGES: usize = 200;
+
+pub(super) fn changes_up_to(text: &str) -> Result<usize, String> {
+    one_to(MAX_CHANGES, text, "changes to list")
+}
+
 /// Far more than one machine serves.
 const MAX_CONNECTIONS: usize = 1_000_000;
 

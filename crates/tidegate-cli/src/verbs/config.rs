@@ -1,4 +1,6 @@
-//! Checks, shows and tidies policy files.
+//! Checks, shows, tidies and compares policy files.
+
+mod diff;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,6 +39,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
             Ok(Exit::Done)
         }
         Config::Fmt { files, check } => format_files(files, *check, printer),
+        Config::Diff { file, server } => diff::run(file, server, printer),
     }
 }
 
@@ -258,6 +261,9 @@ impl Document {
             Self::Explain => include_str!("../../schemas/explain.json"),
             Self::Bench => include_str!("../../schemas/bench.json"),
             Self::Top => include_str!("../../schemas/top.json"),
+            Self::Stat => include_str!("../../schemas/stat.json"),
+            Self::Tail => include_str!("../../schemas/tail.json"),
+            Self::Changes => include_str!("../../schemas/changes.json"),
             Self::Key => include_str!("../../schemas/key.json"),
             Self::Switch => include_str!("../../schemas/switch.json"),
             Self::Breaker => include_str!("../../schemas/breaker.json"),
@@ -266,6 +272,7 @@ impl Document {
             Self::ConfigCheck => include_str!("../../schemas/config-check.json"),
             Self::ConfigOrigin => include_str!("../../schemas/config-origin.json"),
             Self::ConfigFmt => include_str!("../../schemas/config-fmt.json"),
+            Self::ConfigDiff => include_str!("../../schemas/config-diff.json"),
             Self::Init => include_str!("../../schemas/init.json"),
             Self::Completions => include_str!("../../schemas/completions.json"),
             Self::Man => include_str!("../../schemas/man.json"),

@@ -1,5 +1,6 @@
 //! Explains what each policy decides about a request, and why.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
@@ -10,9 +11,9 @@ use tidegate::http_answer::server_parts::wrong_value;
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Gate};
 
-use crate::args::{Explain, Typed};
+use crate::args::{Explain, PolicyFile, Typed, Why};
 use crate::exit::{Exit, Mistake};
-use crate::online::{self, ServerUrl, USUAL_SERVER};
+use crate::online::{self, ServerUrl};
 use crate::output::Printer;
 use crate::policies;
 use crate::styled::{Look, Styled};
@@ -32,18 +33,15 @@ impl ExplainSource {
                 Mistake("--server and --config exclude each other; give one of them".to_owned()).into()
             );
         }
-        let said = explain.server.server.as_deref();
-        let server = |url: Option<&str>| {
-            ServerUrl::read(url.unwrap_or(USUAL_SERVER), &explain.server.trust).map(Self::Server)
-        };
+        let server = || ServerUrl::of(&explain.server).map(Self::Server);
         // A variable that names a file is meant for all verbs, so the server wins.
-        if explain.id.is_some() || typed.server || said.is_some() && !typed.config {
-            return server(said);
+        if explain.id.is_some() || typed.server || explain.server.server.is_some() && !typed.config {
+            return server();
         }
-        Ok(match policies::file(&explain.policies) {
-            Some(file) => Self::File(file),
-            None => server(None)?,
-        })
+        match policies::file(&explain.policies) {
+            Some(file) => Ok(Self::File(file)),
+            None => server(),
+        }
     }
 
     /// Returns the last line of the text, which names the source and the question.
@@ -127,6 +125,60 @@ pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<
     }
 }
 
+/// The most that is read of standard input: a log line, or an answer with its headers.
+const MOST_INPUT: u64 = 1 << 20;
+
+/// Finds a decision id in a text, and explains the decision.
+pub(crate) fn why(why: &Why, printer: &Printer) -> Result<Exit> {
+    let text = if why.text == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().take(MOST_INPUT).read_to_end(&mut bytes)?;
+        String::from_utf8_lossy(&bytes).into_owned()
+    } else {
+        why.text.clone()
+    };
+    let Some(id) = decision_id(&text) else {
+        let wrong = "there is no decision id in it, which has 26 letters and digits; answers to refused requests have one, in \
+                     the header x-tidegate-decision-id or in decision_id";
+        return Err(Mistake(wrong.to_owned()).into());
+    };
+    let explain = Explain {
+        attributes: Vec::new(),
+        id: Some(id.to_owned()),
+        cost: None,
+        priority: None,
+        policies: PolicyFile { config: None },
+        server: why.server.clone(),
+    };
+    run(&explain, Typed::default(), printer)
+}
+
+/// The words before a decision id in logs, answers and headers.
+const LABELS: [&str; 2] = ["decision_id", "decision-id"];
+
+/// Returns the decision id of a text: the first after a word that says so, otherwise the first of all. A line may have
+/// ids of the same form that are of something else.
+fn decision_id(text: &str) -> Option<&str> {
+    let labelled = LABELS.iter().filter_map(|label| {
+        let at = text.to_ascii_lowercase().find(label)?;
+        Some(at + label.len())
+    });
+    let after = labelled.min().and_then(|from| ids(&text[from..]).next());
+    after.or_else(|| ids(text).next())
+}
+
+/// Returns all words of a text that have the form of a ULID.
+fn ids(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|char: char| !char.is_ascii_alphanumeric());
+    // Crockford's base 32 has no I, L, O and U; 128 bits begin with 7 at most.
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() && !b"ILOUilou".contains(&byte);
+    words.filter(move |word| {
+        word.len() == 26
+            && word.starts_with(|char: char| matches!(char, '0'..='7'))
+            && word.bytes().all(is_digit)
+    })
+}
+
 /// The decision at the beginning of an explanation.
 const DECISIONS: [(&str, Look); 3] =
     [("ALLOWED", Look::Good), ("DELAYED", Look::Doubtful), ("DENIED", Look::Bad)];
@@ -168,8 +220,7 @@ fn ask_server(source: &ExplainSource, url: &ServerUrl, explain: &Explain, printe
     let answer = match &explain.id {
         Some(id) => {
             let mut query = form_urlencoded::Serializer::new(String::new());
-            let query = query.append_pair("id", id).append_pair("reveal", "true").finish();
-            online::ask(url, &format!("/v1/explain?{query}"), None)?
+            asked(url, &format!("{}&", query.append_pair("id", id).finish()), None, printer)?
         }
         None => {
             let attributes: Map<_, _> =
@@ -181,10 +232,48 @@ fn ask_server(source: &ExplainSource, url: &ServerUrl, explain: &Explain, printe
             if let Some(priority) = explain.priority {
                 body["priority"] = priority.to_string().into();
             }
-            online::ask(url, "/v1/explain?reveal=true", Some(&body))?
+            asked(url, "", Some(&body), printer)?
         }
     };
     let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let text = lines.collect::<Vec<_>>().join("\n");
     source.print(answer, &text, printer)
+}
+
+/// Asks for names, or for digests if the token may not see names. `query` is empty or ends with `&`.
+fn asked(url: &ServerUrl, query: &str, body: Option<&Value>, printer: &Printer) -> Result<Value> {
+    match online::ask(url, &format!("/v1/explain?{query}reveal=true"), body) {
+        Err(error) if online::hides_names(&error) => {
+            printer.remark("keys are digests: their names need a token with the scope `keys`");
+            online::ask(url, &format!("/v1/explain?{query}reveal=false"), body)
+        }
+        answered => answered,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_decision_id_is_found_in_whatever_has_it() {
+        const ID: &str = "01J9ZQ4M8XT5B0K3W2V7C6D1EF";
+        const OTHER: &str = "01J9ZQ4M8XT5B0K3W2V7C6D1EG";
+        for text in [
+            ID.to_owned(),
+            format!("  {ID}\n"),
+            format!("x-tidegate-decision-id: {ID}\r\nretry-after: 2"),
+            format!("{{\"request_id\":\"{OTHER}\",\"decision_id\":\"{ID}\"}}"),
+            format!("203.0.113.9 - - \"GET /é HTTP/1.1\" 429 {ID}"),
+            format!("X-Tidegate-Decision-Id: {ID} {OTHER}"),
+            format!("decision_id: none, {ID}"),
+        ] {
+            assert_eq!(decision_id(&text), Some(ID), "{text}");
+        }
+        for text in ["", "abcdefghijklmnopqrstuvwxyz", "81J9ZQ4M8XT5B0K3W2V7C6D1EF", "decision_id=\u{e9}"] {
+            assert_eq!(decision_id(text), None, "{text}");
+        }
+        assert_eq!(decision_id(&format!("{ID}0")), None, "a longer word");
+        assert_eq!(decision_id(&ID.to_ascii_lowercase()), Some(&*ID.to_ascii_lowercase()));
+    }
 }

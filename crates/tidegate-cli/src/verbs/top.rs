@@ -12,14 +12,10 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::{Top, TopBy};
 use crate::exit::{Exit, Mistake};
-use crate::online::encoded;
-use crate::online::{self, RefusedByServer, ServerUrl};
+use crate::online::{self, FAILURES, ServerUrl, encoded};
 use crate::outcome::time;
 use crate::output::Printer;
 use crate::styled::{Styled, table, text};
-
-/// After this many lists in a row without an answer, `--watch` ends: the server is gone, and not only restarted.
-const FAILURES: u32 = 5;
 
 pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
     let server = ServerUrl::of(&top.server)?;
@@ -83,9 +79,7 @@ async fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<Exit>
             }
             Err(error) => {
                 failed += 1;
-                let refused = error.downcast_ref::<RefusedByServer>();
-                let is_final = refused.is_some_and(|refused| refused.problem["status"] != 503);
-                if is_last || failed == FAILURES || is_final || before.is_none() {
+                if is_last || failed == FAILURES || online::is_final(&error) || before.is_none() {
                     return Err(error);
                 }
                 printer.error(&format!("{error:#}"));

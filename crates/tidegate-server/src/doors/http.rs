@@ -32,6 +32,7 @@ use tidegate::visible;
 #[cfg(feature = "grpc")]
 pub(crate) use self::answer::mode;
 pub(crate) use self::inside::InsideDoor;
+pub use self::policies::describe_policy;
 pub(crate) use self::routes::Serves;
 use self::routes::{Query, Route};
 use crate::app::App;
