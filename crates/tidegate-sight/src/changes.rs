@@ -1,0 +1,324 @@
+//! Who changed what and when, and the effect: how much was refused, and how many keys, in the five minutes before and
+//! after.
+//!
+//! A change is a line of JSON in the history's file, so it is known after a restart, and numbers go on. Its effect is
+//! worked out once, by the thread that keeps the history, and is kept with it: reading changes costs no look into the
+//! minutes of all policies, and the minutes are forgotten after a day. The minute of the change itself is left out,
+//! since it belongs to both sides.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tidegate::clock::SystemClock;
+use tidegate::visible;
+use tidegate_server::Changed;
+
+use crate::history::{History, Step};
+use crate::numbers::{Series, ServerSeries};
+
+/// Changes that are kept.
+const MOST: usize = 200;
+
+/// The longest text of a change, in bytes. With the other fields and twice as long in JSON, 200 of them fit in 8 MiB.
+const LONGEST_TEXT: usize = 16 * 1024;
+
+/// The longest name and the longest reason, in bytes.
+const LONGEST_WORDS: usize = 1_024;
+
+/// The time before a change, and after it, that is compared, in minutes.
+const COMPARED: u64 = 5;
+
+const MINUTE: u64 = 60;
+
+/// The list of changes. Shared by all threads; a lock is held while a change is written into the history, which does
+/// not wait for the disk.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    history: Arc<History>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The number of the next change.
+    next: u64,
+    /// The changes without an effect yet, oldest first; at most [`MOST`].
+    waiting: VecDeque<(u64, Kept)>,
+}
+
+/// A change as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    /// Milliseconds since 1970.
+    at_ms: u64,
+    what: String,
+    who: String,
+    reason: String,
+    text: String,
+    configuration: u64,
+    /// `None`: it is too early, or no request came before or after.
+    effect: Option<Effect>,
+    /// Whether the time after the change is over.
+    is_over: bool,
+}
+
+/// Before and after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Effect {
+    /// Of the requests, how many were refused: 0 to 1.
+    denied_share: [f64; 2],
+    /// Different keys that were refused in a minute, the largest of the five, summed over the policies.
+    keys_refused: [u64; 2],
+}
+
+impl Changes {
+    /// Reads what the history has.
+    pub(crate) fn new(history: Arc<History>) -> Self {
+        let mut known = history.changes(MOST);
+        known.sort_unstable_by_key(|(number, _)| *number);
+        let next = known.last().map_or(1, |(number, _)| number.saturating_add(1));
+        let kept = known.iter().filter_map(|(number, text)| Some((*number, Kept::of(text)?)));
+        let waiting = kept.filter(|(_, kept)| !kept.is_over).collect();
+        Self { history, state: Mutex::new(State { next, waiting }) }
+    }
+
+    /// Adds a change.
+    pub(crate) fn note(&self, changed: Changed) {
+        let Changed { at, what, who, reason, text, configuration } = changed;
+        let kept = Kept {
+            at_ms: SystemClock::wall_time(at).as_nanos() / 1_000_000,
+            what: what.to_owned(),
+            who: cut(&who, LONGEST_WORDS),
+            reason: cut(&reason, LONGEST_WORDS),
+            text: cut(&text, LONGEST_TEXT),
+            configuration,
+            effect: None,
+            is_over: false,
+        };
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next = number.saturating_add(1);
+        self.history.put_change(number, &kept.json());
+        if state.waiting.len() >= MOST {
+            state.waiting.pop_front();
+        }
+        state.waiting.push_back((number, kept));
+    }
+
+    /// Works out the effect of changes whose time is over, for the thread that keeps the history to call once a minute.
+    /// `now` is in seconds since 1970. Reads the minutes of each of the policies, once for each change.
+    pub(crate) fn settle(&self, now: u64, policies: &[Arc<str>]) {
+        let is_over = |kept: &Kept| now >= minute_of(kept).saturating_add((COMPARED + 1) * MINUTE);
+        let due: Vec<(u64, Kept)> = {
+            let mut state = self.state.lock();
+            let (due, waiting): (Vec<_>, Vec<_>) =
+                state.waiting.drain(..).partition(|(_, kept)| is_over(kept));
+            state.waiting = waiting.into();
+            due
+        };
+        for (number, mut kept) in due {
+            kept.effect = self.effect(minute_of(&kept), policies);
+            kept.is_over = true;
+            let state = self.state.lock();
+            // One that has gone meanwhile must not come back.
+            if state.next.saturating_sub(number) <= MOST as u64 {
+                self.history.put_change(number, &kept.json());
+            }
+        }
+    }
+
+    /// Compares the minutes before a minute with those after it; `None` if there was no request on one side.
+    fn effect(&self, minute: u64, policies: &[Arc<str>]) -> Option<Effect> {
+        let span = COMPARED * MINUTE;
+        let sides = [(minute.saturating_sub(span), minute), (minute + MINUTE, minute + MINUTE + span)];
+        let [before, after] = sides.map(|(from, to)| self.denied_share(from, to));
+        let denied_share = [before?, after?];
+        let keys_refused = sides.map(|(from, to)| {
+            let refused = |policy: &Arc<str>| {
+                let minutes = self.history.policy(policy, Step::Minute, from, to);
+                minutes.iter().map(|(_, counts)| counts.of(Series::KeysRefused)).max().unwrap_or(0)
+            };
+            policies.iter().map(refused).fold(0, u64::saturating_add)
+        });
+        Some(Effect { denied_share, keys_refused })
+    }
+
+    fn denied_share(&self, from: u64, to: u64) -> Option<f64> {
+        const OUTCOMES: [ServerSeries; 5] = [
+            ServerSeries::Allowed,
+            ServerSeries::Delayed,
+            ServerSeries::Denied,
+            ServerSeries::Unmatched,
+            ServerSeries::Failed,
+        ];
+        let minutes = self.history.server(Step::Minute, from, to);
+        let sum = |series: ServerSeries| {
+            minutes.iter().map(|(_, counts)| counts.of(series)).fold(0, u64::saturating_add)
+        };
+        let all = OUTCOMES.into_iter().map(sum).fold(0, u64::saturating_add);
+        (all > 0).then(|| sum(ServerSeries::Denied) as f64 / all as f64)
+    }
+
+    /// Returns the newest changes, newest first: `{"changes": […]}`.
+    pub(crate) fn read(&self, most: usize) -> Value {
+        let mut known = self.history.changes(most.min(MOST));
+        known.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
+        let shown = known.iter().filter_map(|(number, text)| Some(Kept::of(text)?.shown(*number)));
+        json!({ "changes": shown.collect::<Vec<Value>>() })
+    }
+}
+
+impl Kept {
+    /// Reads a line of the history; `None` if it is of a version that is not known.
+    fn of(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    fn json(&self) -> String {
+        // All of it can be written: texts, whole numbers, and shares that are numbers.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn shown(&self, number: u64) -> Value {
+        let at = i64::try_from(self.at_ms).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+        json!({
+            "number": number,
+            "at": at.map(|at| format!("{at:.3}")),
+            "what": self.what,
+            "who": self.who,
+            "reason": self.reason,
+            "text": self.text,
+            "configuration": self.configuration,
+            "effect": self.effect,
+        })
+    }
+}
+
+/// The minute of a change, in seconds since 1970.
+fn minute_of(kept: &Kept) -> u64 {
+    let at = kept.at_ms / 1_000;
+    at - at % MINUTE
+}
+
+/// Makes a text safe to show in one line, of at most so many bytes and a mark that some are left out.
+fn cut(text: &str, most: usize) -> String {
+    let shown = visible::line(beginning(text, most));
+    let kept = beginning(&shown, most);
+    if kept.len() == shown.len() && text.len() <= most { shown.into_owned() } else { format!("{kept}…") }
+}
+
+fn beginning(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Tick;
+
+    use super::*;
+    use crate::numbers::{Counts, ServerCounts, Span};
+
+    /// 2027-01-15 08:00:00 UTC, the beginning of a minute.
+    const BEGIN: u64 = 1_800_000_000;
+
+    fn changes() -> (Arc<History>, Changes) {
+        let history = Arc::new(History::open(None, BEGIN).0);
+        (Arc::clone(&history), Changes::new(history))
+    }
+
+    fn changed(at: u64, text: &str) -> Changed {
+        Changed {
+            at: Tick::from_secs(at),
+            what: "policies",
+            who: "oncall".to_owned(),
+            reason: String::new(),
+            text: text.to_owned(),
+            configuration: 18,
+        }
+    }
+
+    /// A minute in which so many of 100 requests were refused, of so many keys.
+    fn minute(history: &History, at: u64, refused: u64, keys: u64) {
+        let (mut server, mut counts) = (ServerCounts::default(), Counts::default());
+        server.0[ServerSeries::Allowed as usize] = 100 - refused;
+        server.0[ServerSeries::Denied as usize] = refused;
+        counts.0[Series::Denied as usize] = refused;
+        counts.0[Series::KeysRefused as usize] = keys;
+        let span = Span { at, server, policies: vec![(0, counts)] };
+        history.push(&span, &|_| Some(Arc::from("per-ip")));
+    }
+
+    #[test]
+    fn a_change_shows_what_was_refused_before_and_after_once_it_is_known() {
+        let (history, changes) = changes();
+        let policies = [Arc::<str>::from("per-ip"), Arc::from("gone")];
+        for at in 0..11 {
+            // The change is in the sixth minute, which counts for neither side.
+            let (refused, keys) = if at < 5 {
+                (1, 0)
+            } else if at == 5 {
+                (90, 90)
+            } else {
+                (17, 1)
+            };
+            minute(&history, BEGIN + at * 60, refused, keys);
+        }
+        changes.note(changed(BEGIN + 330, "per-ip: limit 20/s -> 10/s"));
+        changes.settle(BEGIN + 659, &policies);
+        let shown = changes.read(50)["changes"][0].clone();
+        assert_eq!(shown["effect"], Value::Null, "too early");
+        assert_eq!(shown["at"].as_str().map(str::len), Some("2027-01-15T08:05:30.000Z".len()));
+        changes.settle(BEGIN + 660, &policies);
+        let shown = changes.read(50)["changes"][0].clone();
+        assert_eq!(
+            shown["effect"],
+            json!({ "denied_share": [0.01, 0.17], "keys_refused": [0, 1] }),
+            "{shown}"
+        );
+        assert_eq!((&shown["who"], &shown["number"]), (&json!("oncall"), &json!(1)));
+    }
+
+    #[test]
+    fn numbers_go_on_and_what_waits_is_settled_after_a_restart() {
+        let (history, first) = changes();
+        first.note(changed(BEGIN, "a"));
+        first.note(changed(BEGIN, "b"));
+        drop(first);
+        let again = Changes::new(Arc::clone(&history));
+        again.note(changed(BEGIN, "c"));
+        let told = |value: &Value| {
+            let of =
+                |one: &Value| (one["number"].as_u64().unwrap(), one["text"].as_str().unwrap().to_owned());
+            value["changes"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+        };
+        let expected = [(3, "c".to_owned()), (2, "b".to_owned()), (1, "a".to_owned())];
+        assert_eq!(told(&again.read(50)), expected);
+        assert_eq!(told(&again.read(1)), expected[..1]);
+        again.settle(BEGIN + 3_600, &[]);
+        assert!(again.state.lock().waiting.is_empty());
+        assert_eq!(told(&again.read(50)), expected, "settling changes no number");
+        assert_eq!(again.read(1)["changes"][0]["effect"], Value::Null, "nobody asked anything");
+    }
+
+    #[test]
+    fn hostile_texts_are_cut_and_few_changes_wait() {
+        let (history, changes) = changes();
+        let hostile = "\u{1b}]0;x\u{7}\"".repeat(10_000);
+        for at in 0..300 {
+            changes.note(changed(BEGIN + at, &hostile));
+        }
+        assert_eq!(changes.state.lock().waiting.len(), MOST);
+        let kept = history.changes(MOST);
+        assert!(kept.len() <= MOST);
+        assert!(kept.iter().map(|(_, text)| text.len()).sum::<usize>() <= 8 << 20);
+        let shown = changes.read(1)["changes"][0]["text"].as_str().unwrap().to_owned();
+        assert!(shown.ends_with('…') && !shown.contains('\u{1b}'));
+    }
+}
