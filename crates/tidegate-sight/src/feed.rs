@@ -236,9 +236,9 @@ impl Writer {
 #[inline]
 fn packed(seen: &Seen) -> [u64; 3] {
     let rest = u64::from(seen.cost)
-        | u64::from(seen.policy) << 32
-        | u64::from(seen.verdict as u8) << 48
-        | u64::from(seen.near) << 56;
+        | (u64::from(seen.policy) << 32)
+        | (u64::from(seen.verdict as u8) << 48)
+        | (u64::from(seen.near) << 56);
     [seen.key, seen.at.as_nanos(), rest]
 }
 
