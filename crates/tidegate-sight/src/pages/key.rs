@@ -3,7 +3,6 @@
 
 use http::Method;
 use maud::{Markup, html};
-use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::frame::{
@@ -11,9 +10,6 @@ use super::frame::{
     segment, span, text, url,
 };
 use super::keys::{key_path, names_in};
-
-/// Where the pages of keys are; the name of the policy follows.
-const PREFIX: &str = "/ui/keys/";
 
 /// The key that the URL names, under its policy.
 struct Asked {
@@ -28,16 +24,14 @@ struct Asked {
 }
 
 impl Asked {
-    async fn of(ctx: &Context<'_>) -> Result<Self, PageError> {
-        let policy = ctx.path.strip_prefix(PREFIX).unwrap_or_default();
-        let policy = percent_decode_str(policy).decode_utf8_lossy().into_owned();
-        let words = ctx.get(&format!("/v1/policies/{}", segment(&policy))).await?;
+    async fn of(ctx: &Context<'_>, policy: &str) -> Result<Self, PageError> {
+        let words = ctx.get(&format!("/v1/policies/{}", segment(policy))).await?;
         let by = names_in(&words["by"]);
         let is_of_key = |attribute: &String| by.contains(attribute);
         // The theme is the frame's, unless keys are told apart by an attribute of that name.
         let pairs = ctx.query.iter().filter(|(attribute, _)| attribute != "theme" || is_of_key(attribute));
         let (key, plan) = pairs.cloned().partition(|(attribute, _)| is_of_key(attribute));
-        Ok(Self { policy, words, by, key, plan })
+        Ok(Self { policy: policy.to_owned(), words, by, key, plan })
     }
 
     fn is_named(&self) -> bool {
@@ -79,8 +73,8 @@ impl Asked {
 }
 
 /// Shows one key, or asks which one.
-pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
-    let asked = Asked::of(ctx).await?;
+pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, PageError> {
+    let asked = Asked::of(ctx, policy).await?;
     if !asked.is_named() {
         return Ok(which(&asked));
     }
@@ -235,8 +229,8 @@ fn forms(ctx: &Context<'_>, asked: &Asked, shown: &Value) -> Markup {
 }
 
 /// Takes a form of the page.
-pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
-    let asked = Asked::of(ctx).await?;
+pub(crate) async fn post(ctx: &Context<'_>, policy: &str) -> Result<String, PageError> {
+    let asked = Asked::of(ctx, policy).await?;
     if !asked.is_named() {
         return Err(PageError::bad("name every attribute of the key"));
     }
@@ -259,7 +253,7 @@ pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
             if answer["unblocked"].as_bool() == Some(false) {
                 return Err(PageError::bad(
                     "this policy does not block the key; a block for all policies is ended by \
-                     tidegate key unblock without a policy, or PUT /v1/keys with {\"block\": null}",
+                     tidegate key unblock CALLER, or PUT /v1/keys with {\"block\": null}",
                 ));
             }
         }
@@ -272,4 +266,98 @@ pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
         _ => return Err(PageError::bad("the form does not say what to do; nothing was changed")),
     }
     Ok(asked.page_path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::KnownPolicies;
+    use super::super::frame::canned::{Canned, pairs};
+    use super::super::keys::limited::reader;
+    use super::*;
+
+    const HOSTILE: &str = "<script>alert(1)</script>\u{202e}";
+
+    fn policy(mode: &str, by: &[&str]) -> Value {
+        json!({ "name": "per-ip", "mode": mode, "by": by })
+    }
+
+    fn key(block: &Value) -> Value {
+        json!({
+            "key": format!("client.ip={HOSTILE}"), "denied": 1_234, "near": 1, "error": 2, "block": block,
+            "standing": [
+                { "limit": "gcra 10/s burst 20", "remaining": 3, "most": 20, "debt": 0, "reset_after_ms": 1_001 },
+                { "limit": "free 1/s", "remaining": null, "depends_on": ["tenant.plan"] },
+            ],
+        })
+    }
+
+    fn canned(block: &Value) -> Canned {
+        Canned::new(vec![
+            ("/v1/policies/per-ip", 200, policy("enforce", &["client.ip"])),
+            ("/v1/keys/per-ip", 200, key(block)),
+        ])
+    }
+
+    #[tokio::test]
+    async fn a_key_shows_what_is_left_and_what_blocks_it_and_hostile_words_stay_words() {
+        let block = json!({
+            "since": "2027-01-15T07:59:00.000Z", "until": "2027-01-15T08:59:00.000Z", "reason": HOSTILE,
+        });
+        let (canned, query) = (canned(&block), pairs(&[("client.ip", HOSTILE)]));
+        let page =
+            page(&canned.context("/ui/keys/per-ip", &query, &[]), "per-ip").await.unwrap().into_string();
+        assert_eq!(page.matches("<h1>").count(), 1);
+        assert!(!page.contains("<script>") && !page.contains('\u{202e}'), "{page}");
+        for words in ["BLOCKED", "refused 1,234 times", "in 2 s", "depends on tenant.plan", "Unblock"] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        let asked = canned.asked.lock();
+        assert_eq!(asked[1].1, url("/v1/keys/per-ip", &[("client.ip", HOSTILE)]));
+    }
+
+    #[tokio::test]
+    async fn who_may_only_read_sees_no_form_that_changes() {
+        let (canned, known) = (canned(&Value::Null), KnownPolicies::default());
+        let query = pairs(&[("client.ip", "192.0.2.1")]);
+        let ctx = reader(&canned, &known, "/ui/keys/per-ip", &query);
+        let page = page(&ctx, "per-ip").await.unwrap().into_string();
+        assert!(!page.contains("method=\"post\"") && page.contains("scope <code>admin</code>"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn an_unnamed_key_is_asked_for() {
+        let canned = canned(&Value::Null);
+        let page = page(&canned.context("/ui/keys/per-ip", &[], &[]), "per-ip").await.unwrap().into_string();
+        assert!(page.contains("name=\"client.ip\" required"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn forms_are_sent_as_the_server_reads_them() {
+        let canned = canned(&Value::Null);
+        // The plan selects a limit, and is no part of the key.
+        let query = pairs(&[("client.ip", "2001:db8::/64"), ("tenant.plan", "free")]);
+        let path = "/v1/keys/per-ip?client.ip=2001%3Adb8%3A%3A%2F64";
+        let forms: [(&[(&str, &str)], Method, &str); 3] = [
+            (
+                &[("do", "block"), ("for", "1h"), ("reason", "scraper")],
+                Method::PUT,
+                r#"{"block":{"for":"1h","reason":"scraper"}}"#,
+            ),
+            (&[("do", "unblock")], Method::PUT, r#"{"block":null}"#),
+            (&[("do", "reset"), ("sure", "yes")], Method::DELETE, ""),
+        ];
+        for (fields, method, body) in forms {
+            let fields = pairs(fields);
+            let next = post(&canned.context("/ui/keys/per-ip", &query, &fields), "per-ip").await.unwrap();
+            assert_eq!(next, "/ui/keys/per-ip?client.ip=2001%3Adb8%3A%3A%2F64&tenant.plan=free");
+            let sent = canned.asked.lock().pop().unwrap();
+            assert_eq!(sent, (method, path.to_owned(), body.to_owned()));
+        }
+        for fields in [&[("do", "block"), ("for", "1h")][..], &[("do", "reset")], &[]] {
+            let fields = pairs(fields);
+            let refused = post(&canned.context("/ui/keys/per-ip", &query, &fields), "per-ip").await;
+            assert!(refused.unwrap_err().detail().contains("nothing was changed"));
+            assert_eq!(canned.asked.lock().pop().unwrap().0, Method::GET);
+        }
+    }
 }

@@ -229,3 +229,92 @@ fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
     }
     Some(pairs)
 }
+
+/// A caller with few rights, for tests of pages.
+#[cfg(test)]
+pub(super) mod limited {
+    use super::super::frame::canned::{Canned, NOW};
+    use super::super::frame::{Asked, Caller, Context, KnownPolicies};
+
+    /// A context for a caller that may only read.
+    pub(crate) fn reader<'a>(
+        canned: &'a Canned,
+        known: &'a KnownPolicies,
+        path: &'a str,
+        query: &'a [(String, String)],
+    ) -> Context<'a> {
+        let caller = Caller { token: Some("t"), name: "board", scopes: Some(&["read"]), form_token: "f" };
+        let asked = Asked { path, query, fields: &[], now: NOW, address: "http://127.0.0.1:8081" };
+        Context::new(asked, caller, canned, known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::frame::KnownPolicies;
+    use super::super::frame::canned::{Canned, pairs};
+    use super::limited::reader;
+    use super::*;
+
+    fn canned() -> Canned {
+        let row = |key: &str, error: u64| json!({ "policy": "per-<b>", "key": key, "count": 91, "error": error, "per_second": 0.1 });
+        let keys =
+            [row("client.ip=203.0.113.9", 2), row("client.ip=<img src=x>", 0), row("client.ip absent", 0)];
+        Canned::new(vec![
+            ("/v1/busiest", 200, json!({ "by": "denied", "window_s": 900, "keys": keys })),
+            ("/v1/policies/per-%3Cb%3E", 200, json!({ "by": ["client.ip"] })),
+        ])
+    }
+
+    #[tokio::test]
+    async fn each_key_that_can_be_named_links_to_its_page_and_each_policy_is_asked_for_once() {
+        let (canned, query) = (canned(), pairs(&[("by", "denied"), ("policy", "per-<b>")]));
+        let page = page(&canned.context("/ui/keys", &query, &[])).await.unwrap().into_string();
+        assert!(page.contains("href=\"/ui/keys/per-%3Cb%3E?client.ip=203.0.113.9\""), "{page}");
+        assert!(page.contains("href=\"/ui/policies/per-%3Cb%3E\"") && page.contains("at most 2 too many"));
+        assert!(!page.contains("<img") && !page.contains("<b>"), "{page}");
+        assert_eq!(
+            page.matches("/ui/keys/per-").count(),
+            2,
+            "a key without the attribute has no page: {page}"
+        );
+        let asked = canned.asked.lock();
+        assert_eq!(asked[0].1, "/v1/busiest?by=denied&w=15m&limit=100&policy=per-%3Cb%3E&reveal=true");
+        assert_eq!(asked.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn without_the_right_keys_are_digests_and_the_page_says_which_right_it_is() {
+        let (canned, known) = (canned(), KnownPolicies::default());
+        let page = page(&reader(&canned, &known, "/ui/keys", &[])).await.unwrap().into_string();
+        assert!(page.contains("scope <code>keys</code>"), "{page}");
+        assert_eq!(canned.asked.lock()[0].1, "/v1/busiest?by=denied&w=15m&limit=100");
+    }
+
+    #[tokio::test]
+    async fn an_empty_list_says_what_makes_a_key_appear_and_a_wrong_order_is_refused() {
+        let canned = Canned::new(vec![("/v1/busiest", 200, json!({ "keys": [] }))]);
+        for (by, words) in [("denied", "refuses it"), ("near", "near_limit"), ("rate", "decides about")] {
+            let query = pairs(&[("by", by)]);
+            let page = page(&canned.context("/ui/keys", &query, &[])).await.unwrap().into_string();
+            assert!(page.contains("No key ") && page.contains(words), "{page}");
+        }
+        let query = pairs(&[("by", "<b>")]);
+        let wrong = page(&canned.context("/ui/keys", &query, &[])).await.unwrap_err();
+        assert!(wrong.detail().contains("use denied, near or rate"));
+    }
+
+    #[test]
+    fn a_key_is_read_only_where_its_text_has_one_meaning() {
+        let by = ["client.ip".to_owned(), "user.id".to_owned()];
+        let both = pairs(&[("client.ip", "::1"), ("user.id", "a, b=c")]);
+        assert_eq!(pairs_in(&by, "client.ip=::1, user.id=a, b=c"), Some(both));
+        for text in ["client.ip=::1, user.id=x, user.id=y", "client.ip absent, user.id=x", "#0123", ""] {
+            assert_eq!(pairs_in(&by, text), None, "{text}");
+        }
+        assert_eq!(pairs_in(&by, &format!("client.ip=::1, user.id={}", "x".repeat(300))), None);
+        assert_eq!(pairs_in(&[], "client.ip=::1"), None, "of an earlier configuration");
+    }
+}
