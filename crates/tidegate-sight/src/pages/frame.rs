@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use http::{Extensions, Method, Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -48,10 +48,22 @@ pub(crate) struct Context<'a> {
     /// Now, in seconds since 1970.
     pub(crate) now: u64,
     caller: Caller<'a>,
+    /// Where the caller reached the server: `http://127.0.0.1:8081`.
+    address: &'a str,
     inside: &'a dyn Inside,
     known: &'a KnownPolicies,
     /// What the frame shows of the server, from the last overview that was asked for.
     state: Mutex<Option<State>>,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) query: &'a [(String, String)],
+    pub(crate) fields: &'a [(String, String)],
+    pub(crate) now: u64,
+    pub(crate) address: &'a str,
 }
 
 /// Who asks for a page. `Debug` shows no secret.
@@ -98,15 +110,23 @@ struct State {
 
 impl<'a> Context<'a> {
     pub(crate) fn new(
-        path: &'a str,
-        query: &'a [(String, String)],
-        fields: &'a [(String, String)],
-        now: u64,
+        asked: Asked<'a>,
         caller: Caller<'a>,
         inside: &'a dyn Inside,
         known: &'a KnownPolicies,
     ) -> Self {
-        Self { path, query, fields, now, caller, inside, known, state: Mutex::new(None) }
+        let Asked { path, query, fields, now, address } = asked;
+        Self { path, query, fields, now, caller, address, inside, known, state: Mutex::new(None) }
+    }
+
+    /// Where the caller reached the server: `http://127.0.0.1:8081`.
+    pub(crate) fn address(&self) -> &'a str {
+        self.address
+    }
+
+    /// Whether the server needs tokens.
+    pub(crate) fn needs_token(&self) -> bool {
+        self.caller.token.is_some()
     }
 
     /// Returns a parameter of the URL. An empty one counts as absent.
@@ -216,7 +236,7 @@ pub(crate) async fn ask(
     let (parts, body) = inside.ask(request).await.into_parts();
     let value = serde_json::from_slice::<Value>(&body);
     if !parts.status.is_success() {
-        return Err(PageError::of(parts.status, &value.unwrap_or_default(), parts.extensions));
+        return Err(PageError::of(parts.status, &value.unwrap_or_default()));
     }
     if body.is_empty() {
         return Ok(Value::Null);
@@ -250,20 +270,12 @@ struct ErrorParts {
     detail: String,
     scope: Option<String>,
     lines: Vec<String>,
-    /// Of the server's answer: they may say that it has to wait.
-    extensions: Extensions,
 }
 
 impl PageError {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self(Box::new(ErrorParts {
-            status,
-            detail,
-            scope: None,
-            lines: Vec::new(),
-            extensions: Extensions::new(),
-        }))
+        Self(Box::new(ErrorParts { status, detail, scope: None, lines: Vec::new() }))
     }
 
     /// 400: the URL or the form says something that is not possible.
@@ -277,7 +289,7 @@ impl PageError {
     }
 
     /// Reads a problem of the server (RFC 9457).
-    fn of(status: StatusCode, problem: &Value, extensions: Extensions) -> Self {
+    fn of(status: StatusCode, problem: &Value) -> Self {
         let detail =
             problem["detail"].as_str().unwrap_or_else(|| status.canonical_reason().unwrap_or("error"));
         let lines = problem["diagnostics"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -286,7 +298,6 @@ impl PageError {
             detail: detail.to_owned(),
             scope: problem["scope"].as_str().map(str::to_owned),
             lines: lines.iter().filter_map(Value::as_str).map(str::to_owned).take(50).collect(),
-            extensions,
         }))
     }
 
@@ -296,10 +307,6 @@ impl PageError {
 
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail
-    }
-
-    pub(crate) fn into_extensions(self) -> Extensions {
-        self.0.extensions
     }
 
     /// What happened and what to do, as the contents of `main`.
@@ -792,7 +799,8 @@ pub(crate) mod canned {
             fields: &'a [(String, String)],
         ) -> Context<'a> {
             let caller = Caller { token: None, name: "", scopes: None, form_token: "form-secret" };
-            Context::new(path, query, fields, NOW, caller, self, &self.known)
+            let asked = Asked { path, query, fields, now: NOW, address: "http://127.0.0.1:8081" };
+            Context::new(asked, caller, self, &self.known)
         }
     }
 

@@ -20,14 +20,14 @@ const WHOLE: u64 = 12 * 3_600;
 
 /// How many tokens may be tried within so many seconds, over all callers. A right one does not count.
 const TRIES: usize = 5;
-const TRIES_WITHIN: u64 = 60;
+pub(super) const TRIES_WITHIN: u64 = 60;
 
 /// The longest token, in bytes. Longer ones are not tried.
 pub(super) const LONGEST_TOKEN: usize = 1_024;
 
 /// Returns 256 random bits in hexadecimal; `None` if the system has none.
 pub(super) fn random() -> Option<String> {
-    let mut bytes = [0; 32];
+    let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).ok()?;
     let mut out = String::with_capacity(64);
     for byte in bytes {

@@ -1,0 +1,367 @@
+//! Now: is something refused, is that usual, who is it, is the server well, what changed.
+
+use std::collections::HashMap;
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::frame::{
+    Context, Mark, PageError, PolicyWords, ago, chart, columns, command, count, cut, list, mark, name, nanos,
+    num, number, percent, policy_path, seconds_of, sparkline, stale, text, url,
+};
+
+/// The most policies that have a row.
+const ROWS: usize = 50;
+
+/// The most breakers and changes that are shown.
+const BREAKERS: usize = 10;
+const CHANGES: usize = 5;
+
+/// A window of time that a page looks back over.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// As in the URL.
+    word: &'static str,
+    /// For people, after "in the last".
+    words: &'static str,
+    seconds: u64,
+}
+
+const WINDOWS: [Window; 3] = [
+    Window { word: "15m", words: "15 minutes", seconds: 900 },
+    Window { word: "1h", words: "hour", seconds: 3_600 },
+    Window { word: "24h", words: "24 hours", seconds: 86_400 },
+];
+
+/// Returns the window that the URL names.
+///
+/// # Errors
+/// 400 for another word.
+fn window_of(ctx: &Context<'_>) -> Result<Window, PageError> {
+    let word = ctx.param("w").unwrap_or(WINDOWS[0].word);
+    let wrong = || PageError::bad(format!("w {} is not possible; use 15m, 1h or 24h", cut(word, 40)));
+    WINDOWS.into_iter().find(|window| window.word == word).ok_or_else(wrong)
+}
+
+fn windows(ctx: &Context<'_>, chosen: Window) -> Markup {
+    html! {
+        nav class="windows" aria-label="Window" { ul { @for window in WINDOWS {
+            li {
+                a href=(url(ctx.path, &[("w", window.word)]))
+                    aria-current=[(window.word == chosen.word).then_some("true")] { (window.words) }
+            }
+        } } }
+    }
+}
+
+/// Asks for the overview of the window that the URL names. Keys have their names if the caller may see them.
+///
+/// # Errors
+/// As [`Context::get`]; 400 for another window.
+pub(super) async fn overview(ctx: &Context<'_>) -> Result<Value, PageError> {
+    let mut pairs = vec![("w", window_of(ctx)?.word)];
+    if ctx.may("keys") {
+        pairs.push(("reveal", "true"));
+    }
+    ctx.get(&url("/v1/overview", &pairs)).await
+}
+
+/// Shows the page.
+pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    let window = window_of(ctx)?;
+    let seen = overview(ctx).await?;
+    let words = ctx.policies(seen["configuration"]["number"].as_u64()).await.unwrap_or_default();
+    let breakers = ctx.get("/v1/breakers").await;
+    let changes = ctx.get(&format!("/v1/changes?limit={CHANGES}")).await;
+    let at = seconds_of(text(&seen["at"]));
+    Ok(html! {
+        (verdict(&seen["verdict"]))
+        (stale(at, ctx.now))
+        (windows(ctx, window))
+        div data-w=(window.word) data-at=[seen["at"].as_str()] {
+            @if is_first_run(&seen) { (first_run(ctx)) } @else {
+                (requests(&seen, at.unwrap_or(ctx.now), window, ctx.now))
+                (policies(&seen, &words, window.words))
+            }
+            (health(&seen, ctx.now))
+            (breakers_open(breakers))
+            (last_changes(changes, ctx.now))
+        }
+    })
+}
+
+/// The mark and the word of a level.
+fn level(word: &str) -> (Mark, &'static str) {
+    match word {
+        "usual" => (Mark::Usual, "Usual"),
+        "unusual" => (Mark::Unusual, "UNUSUAL"),
+        "trouble" => (Mark::Trouble, "TROUBLE"),
+        _ => (Mark::Unknown, "No baseline yet"),
+    }
+}
+
+fn verdict(verdict: &Value) -> Markup {
+    let (shape, word) = level(text(&verdict["level"]));
+    html! {
+        h1 class="verdict" data-level=(shape.class()) {
+            span data-live="shape" aria-hidden="true" { (shape.shape()) } " "
+            strong data-live="word" { (word) } ": "
+            span data-live="verdict" { (cut(text(&verdict["text"]), 1_000)) }
+        }
+        // What is read aloud, at most every 30 seconds.
+        p id="spoken" class="unseen" aria-live="polite" {}
+    }
+}
+
+fn requests(seen: &Value, at: u64, window: Window, now: u64) -> Markup {
+    let requests = &seen["requests"];
+    let rates = &requests["per_second"];
+    let all: f64 =
+        ["allowed", "delayed", "denied", "unmatched", "failed"].iter().map(|word| num(&rates[word])).sum();
+    let line = list(&requests["line"]);
+    let step = window.seconds as f64 / line.len().max(1) as f64;
+    let begin = at.saturating_sub(window.seconds);
+    let moment_of = |place: usize| begin.saturating_add((place as f64 * step) as u64);
+    let points: Vec<(u64, f64, f64)> = line
+        .iter()
+        .enumerate()
+        .map(|(place, point)| (moment_of(place), num(&point[0]), num(&point[1])))
+        .collect();
+    let rate = |word: &str, live: &str, title: &str, is_bad: bool| {
+        html! {
+            div title=(title) {
+                dt { (word) "/s" }
+                dd class=[is_bad.then_some("bad")] data-live={ "requests." (live) } { (number(num(&rates[live]))) }
+            }
+        }
+    };
+    html! {
+        section aria-labelledby="requests" {
+            h2 id="requests" { "Requests" }
+            dl class="numbers" {
+                div { dt { "All/s" } dd data-live="requests.all" { (number(all)) } }
+                (rate("Passed", "allowed", "may pass at once", false))
+                (rate("Delayed", "delayed", "may pass after a wait", false))
+                (rate("Refused", "denied", "refused by a policy", num(&rates["denied"]) > 0.0))
+                (rate("Unmatched", "unmatched", "no policy is about them, so they pass", false))
+                (rate("Failed", "failed", "could not be read or decided", num(&rates["failed"]) > 0.0))
+                div title="of the requests of the last minute" {
+                    dt { "Refused share" }
+                    dd data-live="requests.share" { (percent(num(&requests["refused_share"]))) }
+                }
+                div { dt { "Usual at this hour" } dd { (usual(&requests["usual"])) } }
+            }
+            (chart(&points, &format!("Requests a second in the last {}", window.words), now))
+        }
+    }
+}
+
+/// The usual range of the refused share.
+fn usual(usual: &Value) -> String {
+    if usual.is_null() {
+        return "not known yet".to_owned();
+    }
+    format!("{} to {}", percent(num(&usual["low"])), percent(num(&usual["high"])))
+}
+
+/// The rows, the most telling first: what is unusual, then what refuses most, then what is busiest.
+fn sorted(policies: &[Value]) -> Vec<&Value> {
+    let rank = |policy: &Value| {
+        let rates = &policy["per_second"];
+        let unusual = policy["unusual"].as_bool() == Some(true);
+        (unusual, num(&rates["denied"]) + num(&rates["would_deny"]), num(&rates["allowed"]))
+    };
+    let mut rows: Vec<&Value> = policies.iter().collect();
+    rows.sort_by(|one, other| {
+        let (one, other) = (rank(one), rank(other));
+        let by_unusual = other.0.cmp(&one.0);
+        by_unusual.then(other.1.total_cmp(&one.1)).then(other.2.total_cmp(&one.2))
+    });
+    rows
+}
+
+fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) -> Markup {
+    let rows = sorted(list(&seen["policies"]));
+    let shown = rows.len().min(ROWS);
+    let quiet = seen["quiet"].as_u64().unwrap_or(0).saturating_add((rows.len() - shown) as u64);
+    html! {
+        section aria-labelledby="policies" {
+            h2 id="policies" { "Policies" }
+            @if rows.is_empty() { p { "No policy decided anything in the last " (window) "." } } @else {
+                div class="wide" { table class="policies" {
+                    caption { "Policies that decided something in the last " (window) ", what is unusual first" }
+                    (columns(&[
+                        ("Policy", false), ("Mode", false), ("Limit", false), ("Passed/s", true), ("Refused/s", true),
+                        ("Refused", true), ("Usual", false), ("Keys refused", true), ("Hottest key", false), ("Of its rate", true),
+                        (window, false), ("More", false),
+                    ]))
+                    tbody { @for policy in &rows[..shown] { (row(policy, words.get(text(&policy["name"])), window)) } }
+                } }
+            }
+            @if quiet > 0 {
+                p class="quiet" { (count(quiet)) " more quiet: " a href="/ui/policies" { "all policies" } }
+            }
+        }
+    }
+}
+
+fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
+    let title = text(&policy["name"]);
+    let rates = &policy["per_second"];
+    let passed = num(&rates["allowed"]) + num(&rates["delayed"]) + num(&rates["over"]);
+    let (denied, would) = (num(&rates["denied"]), num(&rates["would_deny"]));
+    let unusual = policy["unusual"].as_bool() == Some(true);
+    let points: Vec<(f64, f64)> =
+        list(&policy["line"]).iter().map(|point| (num(&point[0]), num(&point[1]))).collect();
+    html! {
+        tr data-policy=(cut(title, 1_000)) {
+            th scope="row" { a href=(policy_path(title)) { (name(title)) } }
+            td { (words.map_or("", |words| words.mode.as_str())) }
+            td class="words" { (words.map_or("", |words| words.limit.as_str())) }
+            td class="n" data-cell="passed" { (number(passed)) }
+            td class={ "n" @if denied > 0.0 { " bad" } } {
+                span data-cell="mark" { @if unusual { "▲ " } }
+                span data-cell="denied" { (number(denied)) }
+                @if would > 0.0 {
+                    span class="quiet" title="more would be refused by a limit that only measures" { " (+" (number(would)) ")" }
+                }
+            }
+            td class="n" data-cell="share" { (percent(num(&policy["denied_share"]))) }
+            td { (usual(&policy["usual"])) }
+            td class="n" data-cell="keys" { (count(policy["keys_refused"].as_u64().unwrap_or(0))) }
+            (hottest(title, &policy["hottest"]))
+            td { (sparkline(&points, &format!("{} in the last {window}", cut(title, 60)))) }
+            td {
+                a href=(url("/ui/keys", &[("policy", title), ("by", "denied")])) { "who" }
+                " · " a href="/ui/why" { "why" }
+            }
+        }
+    }
+}
+
+fn hottest(policy: &str, hottest: &Value) -> Markup {
+    let key = text(&hottest["key"]);
+    if key.is_empty() {
+        return html! { td class="quiet" { "–" } td class="n quiet" { "–" } };
+    }
+    let of_rate = hottest["of_rate"].as_f64();
+    html! {
+        td { a href=(url("/ui/keys", &[("policy", policy), ("by", "rate")])) { (name(key)) } }
+        td class={ "n" @if of_rate.is_some_and(|share| share > 1.0) { " warn" } } data-cell="of_rate" {
+            (of_rate.map_or_else(|| "–".to_owned(), percent))
+        }
+    }
+}
+
+fn health(seen: &Value, now: u64) -> Markup {
+    let (deciding, history) = (&seen["deciding"], &seen["history"]);
+    let dropped = seen["dropped"].as_u64().unwrap_or(0);
+    let since = |value: &Value| seconds_of(text(value));
+    html! {
+        section aria-labelledby="server" {
+            h2 id="server" { "Server" }
+            dl class="numbers" {
+                div title="half of all decisions took at most so long" {
+                    dt { "Deciding, p50" } dd data-live="deciding.p50" { (nanos(num(&deciding["p50_ns"]))) }
+                }
+                div title="99 of 100 decisions took at most so long" {
+                    dt { "Deciding, p99" } dd data-live="deciding.p99" { (nanos(num(&deciding["p99_ns"]))) }
+                }
+                div { dt { "In flight" } dd data-live="deciding.in_flight" { (number(num(&deciding["in_flight"]))) } }
+                div {
+                    dt { "Store" }
+                    dd { (cut(text(&seen["store"]["kind"]), 40)) ", " @match seen["store"]["away"].as_str() {
+                        None => { (mark(Mark::Usual)) " ok" },
+                        Some(why) => strong class="bad" { (mark(Mark::Trouble)) " away: " (cut(why, 500)) },
+                    } }
+                }
+                div {
+                    dt { "History" }
+                    dd { @if history["on_disk"].as_bool() == Some(true) {
+                        @if history["up"].as_bool() == Some(true) { "on disk" } @else {
+                            strong class="bad" { (mark(Mark::Trouble)) " cannot be written" }
+                        }
+                    } @else { "in memory: ends with the server" } }
+                }
+                @if let Some(started) = since(&seen["started"]) { div { dt { "Started" } dd { (ago(started, now)) } } }
+                @if let Some(since) = since(&seen["configuration"]["since"]) {
+                    div { dt { "Configuration" } dd { a href="/ui/changes" { "#" (num(&seen["configuration"]["number"])) } ", " (ago(since, now)) } }
+                }
+            }
+            @if dropped > 0 {
+                p class="warn" { (mark(Mark::Unusual)) " " (count(dropped)) " decisions were not counted here, since they came faster than they could be read." }
+            }
+        }
+    }
+}
+
+fn breakers_open(breakers: Result<Value, PageError>) -> Markup {
+    let breakers = match breakers {
+        Ok(breakers) => breakers,
+        Err(error) => {
+            return html! { p class="bad" { (mark(Mark::Trouble)) " Breakers cannot be shown: " (cut(error.detail(), 300)) "." } };
+        }
+    };
+    let open: Vec<&Value> =
+        list(&breakers["breakers"]).iter().filter(|one| text(&one["state"]) != "closed").collect();
+    if open.is_empty() {
+        return html! {};
+    }
+    html! {
+        section aria-labelledby="breakers" {
+            h2 id="breakers" { "Breakers not closed" }
+            ul { @for one in open.iter().take(BREAKERS) { li {
+                (mark(Mark::Trouble)) " " strong { (cut(text(&one["state"]), 40).to_uppercase()) } " "
+                a href="/ui/guards" { (name(text(&one["policy"]))) } " " (name(text(&one["key"])))
+                @if let Some(failed) = one["calls"]["failed"].as_u64() {
+                    ", " (count(failed)) " of " (count(one["calls"]["ended"].as_u64().unwrap_or(0))) " failed"
+                }
+                @if let Some(why) = one["tripped_by"].as_str() { ": " (cut(why, 200)) }
+            } } }
+            @if open.len() > BREAKERS {
+                p class="quiet" { a href="/ui/guards" { (count((open.len() - BREAKERS) as u64)) " more" } }
+            }
+        }
+    }
+}
+
+fn last_changes(changes: Result<Value, PageError>, now: u64) -> Markup {
+    let changes = changes.unwrap_or_default();
+    let rows = list(&changes["changes"]);
+    html! {
+        section aria-labelledby="changes" {
+            h2 id="changes" { "Last changes" }
+            @if rows.is_empty() { p { "Nothing has changed since the server started." } } @else {
+                ul { @for change in rows.iter().take(CHANGES) { li {
+                    @if let Some(at) = seconds_of(text(&change["at"])) { (ago(at, now)) ": " }
+                    a href="/ui/changes" { (cut(text(&change["text"]), 200)) }
+                    @match text(&change["who"]) { "" => "", who => { ", by " (cut(who, 64)) } }
+                } } }
+            }
+        }
+    }
+}
+
+fn is_first_run(seen: &Value) -> bool {
+    let rates = seen["requests"]["per_second"].as_object();
+    let is_idle = rates.is_none_or(|rates| rates.values().all(|rate| num(rate) == 0.0));
+    let had_any = list(&seen["requests"]["line"]).iter().any(|point| num(&point[0]) + num(&point[1]) > 0.0);
+    is_idle && !had_any && list(&seen["policies"]).is_empty()
+}
+
+fn first_run(ctx: &Context<'_>) -> Markup {
+    html! {
+        section aria-labelledby="begin" {
+            h2 id="begin" { "No request yet" }
+            p { "Ask for a decision, where decisions are served (" code { "server.http" } "; 127.0.0.1:8080 unless the file says otherwise):" }
+            (command("curl -i localhost:8080/v1/check -d '{\"attributes\": {\"client.ip\": \"203.0.113.9\", \"request.path\": \"/\"}}'"))
+            p { "Watch refusals as they happen:" }
+            (command(&format!("curl -N {}/v1/events", ctx.address())))
+            p { "The same in a terminal:" }
+            (command(&format!("tidegate top --server {}", ctx.address())))
+            @if ctx.needs_token() {
+                p class="quiet" { "These need a token: " code { "-H \"authorization: Bearer $TIDEGATE_TOKEN\"" } " for curl, the variable itself for tidegate." }
+            }
+        }
+    }
+}

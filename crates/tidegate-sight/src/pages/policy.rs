@@ -1,0 +1,420 @@
+//! Policies: the list of all, and what one does now, in the last day and in the last quarter.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::frame::{
+    Context, PageError, chart, columns, count, cut, limit_of, limit_words, list, moment, name, num, number,
+    policy_path, seconds_of, segment, text, url,
+};
+use super::keys::{key_path, names_in, pairs_in};
+
+/// How many policies are on a page of the list.
+const LISTED: usize = 50;
+
+/// How many of its keys a policy's page lists.
+const KEYS: usize = 10;
+
+/// The longest text of a policy that is shown, in characters.
+const LONGEST_TEXT: usize = 20_000;
+
+/// A span of time that a policy's page looks back over, in steps that make one point of its chart each.
+#[derive(Clone, Copy, Debug)]
+struct Past {
+    words: &'static str,
+    /// The step of `/v1/history`, and its seconds.
+    step: (&'static str, u64),
+    seconds: u64,
+    /// The seconds of a point: a multiple of the step's.
+    point: u64,
+}
+
+const PASTS: [Past; 3] = [
+    Past { words: "15 minutes", step: ("1s", 1), seconds: 900, point: 10 },
+    Past { words: "24 hours", step: ("1m", 60), seconds: 86_400, point: 900 },
+    Past { words: "90 days", step: ("1h", 3_600), seconds: 90 * 86_400, point: 86_400 },
+];
+
+/// What is counted: the series of `/v1/history`, its words, and whether the largest counts instead of the sum.
+const SERIES: [(&str, &str, bool); 10] = [
+    ("allowed", "Passed at once", false),
+    ("delayed", "Passed after a wait", false),
+    ("denied", "Refused", false),
+    ("over", "Passed over the limit", false),
+    ("near", "Passed near the limit", false),
+    ("errors", "Decided without the store", false),
+    ("would_deny", "Would be refused by what only measures", false),
+    ("would_allow", "Would pass what only measures", false),
+    ("keys_refused", "Keys refused, the most at once", true),
+    ("admitted_units", "Units admitted", false),
+];
+
+/// Shows the list of all policies, 50 a page, or those whose name contains a part.
+pub(crate) async fn all(ctx: &Context<'_>) -> Result<Markup, PageError> {
+    let listed = ctx.get("/v1/policies").await?;
+    let part = ctx.param("q").map(str::to_lowercase);
+    let wanted = |policy: &&Value| {
+        part.as_ref().is_none_or(|part| text(&policy["name"]).to_lowercase().contains(part.as_str()))
+    };
+    let rows: Vec<&Value> = list(&listed["policies"]).iter().filter(wanted).collect();
+    let pages = rows.len().div_ceil(LISTED).max(1);
+    let page = ctx.param("page").and_then(|page| page.parse::<usize>().ok()).unwrap_or(1).clamp(1, pages);
+    let link = |page: usize| {
+        let number = page.to_string();
+        let mut pairs = vec![("page", &*number)];
+        pairs.extend(ctx.param("q").map(|part| ("q", part)));
+        url("/ui/policies", &pairs)
+    };
+    Ok(html! {
+        h1 { "Policies" }
+        form method="get" action="/ui/policies" role="search" {
+            label { "Name contains " input type="search" name="q" value=[ctx.param("q")]; } " "
+            button { "Search" }
+        }
+        @if rows.is_empty() {
+            p { @if part.is_some() { "No policy has a name like this." } @else { "There is no policy: every request passes." } }
+        } @else {
+            div class="wide" { table {
+                caption { (count(rows.len() as u64)) " policies" @if pages > 1 { ", page " (page) " of " (pages) } }
+                (columns(&[("Policy", false), ("Mode", false), ("Limit", false), ("By", false), ("Owner", false), ("Place", false)]))
+                tbody { @for policy in rows.iter().skip((page - 1) * LISTED).take(LISTED) { (list_row(policy, ctx.now)) } }
+            } }
+            @if pages > 1 {
+                nav aria-label="Pages of the list" class="windows" { ul {
+                    @if page > 1 { li { a href=(link(page - 1)) rel="prev" { "before" } } }
+                    @if page < pages { li { a href=(link(page + 1)) rel="next" { "next" } } }
+                } }
+            }
+        }
+    })
+}
+
+fn list_row(policy: &Value, now: u64) -> Markup {
+    let title = text(&policy["name"]);
+    html! {
+        tr {
+            th scope="row" { a href=(policy_path(title)) { (name(title)) } }
+            td {
+                (text(&policy["mode"]))
+                @if let Some(in_force) = policy["in_force"].as_str().filter(|word| *word != "yes") {
+                    span class="quiet" { ", in force: " (cut(in_force, 40)) }
+                }
+            }
+            td class="words" { (limit_words(policy)) }
+            td { (cut(&names_in(&policy["by"]).join(", "), 200)) }
+            td { (text(&policy["owner"])) }
+            td {
+                (cut(text(&policy["place"]), 200))
+                @if let Some(since) = policy["unreached_since"].as_str().and_then(seconds_of) {
+                    span class="warn" { " ▲ no request reached it since " (moment(since, now)) }
+                }
+            }
+        }
+    }
+}
+
+/// Shows one policy.
+pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, PageError> {
+    let words = ctx.get(&format!("/v1/policies/{}", segment(policy))).await?;
+    let mut pasts = Vec::with_capacity(PASTS.len());
+    for past in PASTS {
+        pasts.push((past, history(ctx, policy, past).await?));
+    }
+    let keys = busiest(ctx, policy).await;
+    let guards = list(&words["limits"]).iter().any(|limit| text(&limit["limit"]).starts_with("breaker"));
+    Ok(html! {
+        h1 { "Policy " (name(policy)) }
+        (described(&words, ctx.now))
+        p {
+            a href=(url("/ui/keys", &[("policy", policy), ("by", "denied")])) { "Who is refused" } " · "
+            a href=(key_path(policy, &[])) { "One key of it" } " · "
+            a href="/ui/why" { "Why was a request refused" }
+            @if guards { " · " a href="/ui/guards" { "Its breakers" } }
+        }
+        h2 { "Requests" }
+        (totals(&pasts))
+        @for (past, history) in &pasts { (pictures(*past, history, ctx.now)) }
+        h2 { "Busiest keys" }
+        (keys_table(policy, &words, keys))
+        @if let Some(written) = words["text"].as_str() {
+            h2 { "As it was put" }
+            details { summary { "Its text" } pre { code { (tidegate::visible::lines(&short(written))) } } }
+        }
+    })
+}
+
+/// Cuts a text of several lines.
+fn short(written: &str) -> String {
+    match written.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => format!("{}…", &written[..end]),
+        None => written.to_owned(),
+    }
+}
+
+/// The policy in the words of the file.
+fn described(words: &Value, now: u64) -> Markup {
+    let by = names_in(&words["by"]).join(", ");
+    let when = names_in(&words["when"]).join("; ");
+    let matches = words["match"].as_object().filter(|parts| !parts.is_empty());
+    let answer = |answer: &Value| {
+        html! { (num(&answer["status"])) @if let Some(problem) = answer["problem"].as_str() { ", " (cut(problem, 100)) } }
+    };
+    let said = |field: &str| words[field].as_str().map(|word| cut(word, 200));
+    html! {
+        dl class="words" {
+            dt { "Mode" } dd {
+                strong { (cut(text(&words["mode"]), 40)) }
+                @if text(&words["mode"]) == "shadow" { ": it counts what it would refuse, and refuses nobody" }
+            }
+            dt { "Limit" } dd { @match list(&words["limits"]) {
+                [] => "none",
+                limits => @for limit in limits.iter().take(32) { p { code { (cut(&limit_of(limit), 500)) } (more_of(limit)) } },
+            } }
+            @if !words["shadow_limit"].is_null() {
+                dt { "Only measures" } dd { code { (cut(&limit_of(&words["shadow_limit"]), 500)) } }
+            }
+            dt { "One limit for each" } dd { @if by.is_empty() { "nothing: all requests share it" } @else { (cut(&by, 500)) } }
+            dt { "Is about" } dd { @match matches {
+                None => "all requests",
+                Some(_) => code { (cut(&words["match"].to_string(), 1_000)) },
+            } }
+            @if !when.is_empty() { dt { "When" } dd { code { (cut(&when, 1_000)) } } }
+            @if let Some(in_force) = said("in_force") { dt { "In force" } dd { (in_force) } }
+            @if let Some(since) = words["unreached_since"].as_str().and_then(seconds_of) {
+                dt { "Reached" } dd class="warn" { "▲ by no request since " (moment(since, now)) }
+            }
+            @if let Some(charge) = said("charge") { dt { "Charges" } dd { (charge) } }
+            @if let Some(over) = said("over") { dt { "Over the limit" } dd { (over) } }
+            @if !words["deny"].is_null() { dt { "Refuses with" } dd { (answer(&words["deny"])) } }
+            @if !words["shed"].is_null() { dt { "Sheds with" } dd { (answer(&words["shed"])) } }
+            @if let Some(share) = said("share") { dt { "Decided" } dd { (share) } }
+            @if let Some(near) = said("near_limit") { dt { "Near the limit" } dd { "from " (near) } }
+            @if let Some(store) = said("on_store_error") { dt { "Without the store" } dd { (store) } }
+            @if let Some(limit) = words["places"]["limit"].as_u64() {
+                dt { "Places" } dd { (count(words["places"]["in_use"].as_u64().unwrap_or(0))) " of " (count(limit)) " in use" }
+            }
+            dt { "Owner" } dd {
+                (cut(text(&words["owner"]), 40))
+                @if let Some(place) = said("place") { ", " code { (place) } }
+            }
+        }
+    }
+}
+
+fn more_of(limit: &Value) -> Markup {
+    let overrides = limit["overrides"].as_u64().unwrap_or(0);
+    let wait = limit["max_wait_ms"].as_u64().unwrap_or(0);
+    html! {
+        @if let Some(rate) = limit["per_second_in_force"].as_f64() { ", now " (number(rate)) " a second" }
+        @if overrides > 0 { ", with " (count(overrides)) " exceptions" }
+        @if wait > 0 { ", requests wait up to " (count(wait)) " ms" }
+    }
+}
+
+/// The points of each series, in the order of [`SERIES`]: when each begins, and the count of each.
+#[derive(Debug, Default)]
+struct History {
+    points: Vec<(u64, [f64; SERIES.len()])>,
+}
+
+impl History {
+    /// Sums of the whole span, or the largest, by series.
+    fn total(&self, series: usize) -> f64 {
+        let values = self.points.iter().map(|(_, values)| values[series]);
+        if SERIES[series].2 { values.fold(0.0, f64::max) } else { values.sum() }
+    }
+
+    /// What a chart draws: when, and two sums of series a second.
+    fn rates(&self, past: Past, first: &[usize], second: &[usize]) -> Vec<(u64, f64, f64)> {
+        let rate = |values: &[f64; SERIES.len()], of: &[usize]| {
+            of.iter().map(|series| values[*series]).sum::<f64>() / past.point as f64
+        };
+        self.points.iter().map(|(at, values)| (*at, rate(values, first), rate(values, second))).collect()
+    }
+}
+
+async fn history(ctx: &Context<'_>, policy: &str, past: Past) -> Result<History, PageError> {
+    let series: Vec<&str> = SERIES.iter().map(|(series, ..)| *series).collect();
+    // A point is of whole steps, and the last one is not yet over.
+    let to = ctx.now / past.point * past.point + past.point;
+    let from = to.saturating_sub(past.seconds);
+    let (from_text, to_text, series) = (from.to_string(), to.to_string(), series.join(","));
+    let pairs = [
+        ("policy", policy),
+        ("series", &*series),
+        ("from", &*from_text),
+        ("to", &*to_text),
+        ("step", past.step.0),
+    ];
+    let answer = ctx.get(&url("/v1/history", &pairs)).await?;
+    let places = (past.seconds / past.point) as usize;
+    let mut points: Vec<(u64, [f64; SERIES.len()])> =
+        (0..places as u64).map(|place| (from + place * past.point, [0.0; SERIES.len()])).collect();
+    for (number, (word, _, is_largest)) in SERIES.into_iter().enumerate() {
+        for point in list(&answer["series"][word]) {
+            let (Some(at), value) = (point[0].as_u64(), num(&point[1])) else { continue };
+            let place = at.checked_sub(from).map(|after| (after / past.point) as usize);
+            let Some((_, values)) = place.and_then(|place| points.get_mut(place)) else { continue };
+            values[number] = if is_largest { values[number].max(value) } else { values[number] + value };
+        }
+    }
+    Ok(History { points })
+}
+
+fn totals(pasts: &[(Past, History)]) -> Markup {
+    html! {
+        div class="wide" { table {
+            caption { "Decisions of this policy" }
+            thead { tr {
+                th scope="col" { "Decision" }
+                @for (past, _) in pasts { th scope="col" class="n" { "last " (past.words) } }
+            } }
+            tbody { @for (number, (_, words, _)) in SERIES.iter().enumerate() {
+                @let values: Vec<f64> = pasts.iter().map(|(_, history)| history.total(number)).collect();
+                // What a policy never does is left out; passed and refused are always there.
+                @if number < 3 || values.iter().any(|value| *value > 0.0) { tr {
+                    th scope="row" { (words) }
+                    @for value in &values { td class="n" { (count(value.round() as u64)) } }
+                } }
+            } }
+        } }
+    }
+}
+
+/// The places in [`SERIES`] of what passed, was refused, and would be either.
+const PASSED: [usize; 3] = [0, 1, 3];
+const REFUSED: [usize; 1] = [2];
+const WOULD_DENY: [usize; 1] = [6];
+const WOULD_PASS: [usize; 1] = [7];
+
+fn pictures(past: Past, history: &History, now: u64) -> Markup {
+    let measured = history.total(WOULD_DENY[0]) > 0.0;
+    html! {
+        section class="past" {
+            h3 { "Last " (past.words) }
+            (chart(&history.rates(past, &PASSED, &REFUSED), &format!("Requests a second in the last {}", past.words), now))
+            @if measured {
+                (chart(
+                    &history.rates(past, &WOULD_PASS, &WOULD_DENY),
+                    &format!("What only measures, in the last {}: would pass and would be refused", past.words),
+                    now,
+                ))
+            }
+        }
+    }
+}
+
+/// The keys that were refused most, and those that asked most; an error is shown in their place.
+async fn busiest(ctx: &Context<'_>, policy: &str) -> Vec<(&'static str, Result<Value, PageError>)> {
+    let most = KEYS.to_string();
+    let mut both = Vec::with_capacity(2);
+    for (by, words) in
+        [("denied", "Refused most in the last 15 minutes"), ("rate", "Asked most in the last 15 minutes")]
+    {
+        let mut pairs = vec![("policy", policy), ("by", by), ("w", "15m"), ("limit", &*most)];
+        if ctx.may("keys") {
+            pairs.push(("reveal", "true"));
+        }
+        both.push((words, ctx.get(&url("/v1/busiest", &pairs)).await));
+    }
+    both
+}
+
+fn keys_table(policy: &str, words: &Value, keys: Vec<(&'static str, Result<Value, PageError>)>) -> Markup {
+    let by = names_in(&words["by"]);
+    html! {
+        @for (words, answer) in keys {
+            @match answer {
+                Err(error) => p class="bad" { "■ " (words) ": " (cut(error.detail(), 300)) "." },
+                Ok(answer) => @if list(&answer["keys"]).is_empty() {
+                    p { (words) ": no key." }
+                } @else {
+                    div class="wide" { table {
+                        caption { (words) }
+                        (columns(&[("Key", false), ("Times", true), ("A second", true)]))
+                        tbody { @for row in list(&answer["keys"]).iter().take(KEYS) { (key_row(policy, &by, row)) } }
+                    } }
+                },
+            }
+        }
+    }
+}
+
+fn key_row(policy: &str, by: &[String], row: &Value) -> Markup {
+    let key = text(&row["key"]);
+    let path = pairs_in(by, key).map(|pairs| key_path(policy, &pairs));
+    html! {
+        tr {
+            td { @match path { Some(path) => a href=(path) { (name(key)) }, None => (name(key)), } }
+            td class="n" { (count(row["count"].as_u64().unwrap_or(0))) }
+            td class="n" { (number(num(&row["per_second"]))) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::frame::canned::{Canned, NOW, pairs};
+    use super::*;
+
+    fn words(name: &str) -> Value {
+        json!({
+            "name": name, "mode": "enforce", "match": { "path": ["/api/**"] }, "when": [], "by": ["client.ip"],
+            "limits": [{ "limit": "10/s burst 20", "tiers": null, "overrides": 0, "max_wait_ms": 0, "keep_for": {} }],
+            "shadow_limit": { "limit": "6/s", "tiers": null, "overrides": 0, "max_wait_ms": 0, "keep_for": {} },
+            "charge": "on-check", "over": "deny", "deny": { "status": 429, "problem": "quota-exceeded" }, "shed": null,
+            "share": "local", "near_limit": "80%", "on_store_error": "allow", "owner": "file", "place": "shop.yaml:8",
+        })
+    }
+
+    #[tokio::test]
+    async fn a_policy_is_told_in_the_words_of_its_file_and_by_its_past() {
+        let quarter = json!({ "step": 1, "series": {
+            "allowed": [[NOW - 20, 30], [NOW - 19, 30]], "denied": [[NOW - 19, 40]], "would_deny": [[NOW - 19, 2]],
+            "keys_refused": [[NOW - 20, 1], [NOW - 19, 3]],
+        } });
+        let keys = json!({ "by": "denied", "keys": [
+            { "policy": "per-ip", "key": "client.ip=203.0.113.9", "count": 91, "error": 0, "per_second": 0.1 },
+            { "policy": "per-ip", "key": "client.ip=<script>alert(1)</script>\u{202e}", "count": 1, "error": 0, "per_second": 0.0 },
+        ] });
+        let server = Canned::new(vec![
+            ("/v1/policies/per-ip", 200, words("per-ip")),
+            ("/v1/history", 200, quarter),
+            ("/v1/busiest", 200, keys),
+        ]);
+        let page =
+            page(&server.context("/ui/policies/per-ip", &[], &[]), "per-ip").await.unwrap().into_string();
+        for part in [
+            "10/s burst 20",
+            "6/s",
+            "client.ip",
+            "shop.yaml:8",
+            "/ui/keys/per-ip?client.ip=203.0.113.9",
+            "Keys refused",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("<script>") && !page.contains('\u{202e}'), "{page}");
+        assert!(page.len() < 128 << 10, "{}", page.len());
+        let asked = server.asked.lock();
+        assert!(asked.iter().any(|(_, path, _)| path.contains("step=1m")), "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn a_thousand_policies_are_shown_in_pages() {
+        let long = "ü".repeat(300);
+        let policies: Vec<Value> = (0..1_000).map(|at| words(&format!("<b>{at}{long}"))).collect();
+        let listed =
+            json!({ "config": { "number": 1, "since": "2027-01-15T00:00:00Z" }, "policies": policies });
+        let server = Canned::new(vec![("/v1/policies", 200, listed)]);
+        let page = all(&server.context("/ui/policies", &[], &[])).await.unwrap().into_string();
+        assert!(page.contains("1,000 policies, page 1 of 20") && page.contains("&lt;b&gt;49"), "{page}");
+        assert!(!page.contains("<b>") && !page.contains("&lt;b&gt;50"));
+        assert!(page.len() < 128 << 10, "{}", page.len());
+        let query = pairs(&[("q", "999"), ("page", "7")]);
+        let page = all(&server.context("/ui/policies", &query, &[])).await.unwrap().into_string();
+        assert!(page.contains("&lt;b&gt;999") && page.contains("1 policies"), "{page}");
+    }
+}
