@@ -96,3 +96,52 @@ fn effect(ctx: &Context<'_>, change: &Value) -> Markup {
         ", " (count(keys[0])) " → " (count(keys[1])) " " (noun)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::frame::canned::{Canned, pairs};
+    use super::*;
+
+    fn change(number: u64, at: &str, effect: &Value) -> Value {
+        json!({
+            "number": number, "at": at, "what": "policies", "who": "<b>oncall</b>", "reason": "a\u{202e}b",
+            "text": "per-ip: limit gcra 20/s -> gcra 10/s", "configuration": 18, "effect": effect,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_change_says_who_what_and_the_effect_in_words() {
+        let effect = json!({ "denied_share": [0.01, 0.171], "keys_refused": [0, 1] });
+        let changes = [
+            change(9, "2027-01-15T07:59:00.000Z", &Value::Null),
+            change(8, "2027-01-15T07:00:00.000Z", &effect),
+            change(7, "2027-01-14T07:00:00.000Z", &Value::Null),
+        ];
+        let canned = Canned::new(vec![("/v1/changes", 200, json!({ "changes": changes }))]);
+        let page = page(&canned.context("/ui/changes", &[], &[])).await.unwrap().into_string();
+        for words in [
+            "refused 1.0 % → 17.1 %, 0 → 1 key",
+            "too early to say",
+            "not known: no requests",
+            "per-ip: limit gcra 20/s -&gt; gcra 10/s",
+            "id=\"change-8\"",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        assert!(!page.contains("<b>") && !page.contains('\u{202e}'), "{page}");
+        assert_eq!(canned.asked.lock()[0].1, "/v1/changes?limit=50");
+    }
+
+    #[tokio::test]
+    async fn no_change_says_what_is_one_and_a_wrong_limit_is_refused() {
+        let canned = Canned::new(vec![("/v1/changes", 200, json!({ "changes": [] }))]);
+        let page_of = page(&canned.context("/ui/changes", &[], &[])).await.unwrap().into_string();
+        assert!(page_of.contains("Nothing was changed") && !page_of.contains("<table"), "{page_of}");
+        for wrong in ["0", "201", "x"] {
+            let query = pairs(&[("limit", wrong)]);
+            assert!(page(&canned.context("/ui/changes", &query, &[])).await.is_err(), "{wrong}");
+        }
+    }
+}

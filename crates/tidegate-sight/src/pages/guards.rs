@@ -424,3 +424,130 @@ fn breaker_path(ctx: &Context<'_>, policy: &str) -> String {
 fn switch_path(switch: &str) -> String {
     format!("/v1/switches/{}", segment(switch))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::frame::KnownPolicies;
+    use super::super::frame::canned::{Canned, pairs};
+    use super::super::keys::limited::reader;
+    use super::*;
+
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+
+    fn canned(breakers: &Value) -> Canned {
+        let policies = json!({ "config": { "number": 3 }, "policies": [
+            { "name": "search", "mode": "enforce", "by": [], "limits": [{ "limit": "concurrency 8 ttl 5s" }] },
+            { "name": "per-ip", "mode": "enforce", "by": ["client.ip"], "limits": [{ "limit": "gcra 10/s burst 20" }] },
+        ] });
+        let switches = json!({ "switches": [
+            { "name": "previews", "state": "off", "by_signal": null, "by_hand": {
+                "below": "critical", "until": "2027-01-15T08:10:00.000Z", "reason": "<b>moved</b>",
+            } },
+            { "name": "ads", "state": "on", "by_hand": null, "by_signal": null },
+        ] });
+        Canned::new(vec![
+            ("/v1/breakers", 200, json!({ "breakers": breakers })),
+            ("/v1/policies/search", 200, json!({ "by": [], "places": { "in_use": 8, "limit": 8 } })),
+            ("/v1/policies/bank", 200, json!({ "by": ["upstream.name"] })),
+            ("/v1/policies", 200, policies),
+            ("/v1/overview", 200, json!({ "configuration": { "number": 3 } })),
+            ("/v1/switches", 200, switches),
+        ])
+    }
+
+    fn breaker(policy: &str, key: &str, state: &str) -> Value {
+        json!({
+            "policy": policy, "key": key, "state": state, "mode": "enforce", "limit": "breaker 50% in 10s open 5s",
+            "limit_number": 1, "since": "2027-01-15T07:59:00.000Z",
+            "calls": { "ended": 38, "failed": 19, "slow": 0 },
+        })
+    }
+
+    #[tokio::test]
+    async fn what_refuses_comes_first_with_word_shape_and_cause() {
+        let mut open = breaker("bank", "upstream.name=<i>", "open");
+        open["tripped_by"] = json!("19 of 38 calls <failed>");
+        open["until"] = json!("2027-01-15T08:00:04.000Z");
+        let canned =
+            canned(&json!([breaker("pay", "(all)", "closed"), breaker("mail", "(all)", "half-open"), open]));
+        let page = page(&canned.context("/ui/guards", &[], &[])).await.unwrap().into_string();
+        let place = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words}: {page}"));
+        assert!(["■", "OPEN", "◐", "half-open", "●"].map(place).is_sorted(), "{page}");
+        for words in
+            ["19 of 38 calls failed (50.0 %)", "2 not closed", "full", "off below critical", "in 4 s"]
+        {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        assert!(!page.contains("<i>") && !page.contains("<failed>") && !page.contains("<b>"), "{page}");
+        assert!(page.contains("name=\"key.upstream.name\" value=\"&lt;i&gt;\""), "{page}");
+        assert_eq!(page.matches("<h1>").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn many_breakers_are_shown_by_pages() {
+        let many: Vec<Value> = (0..2_000).map(|at| breaker(&format!("p{at}"), "(all)", "closed")).collect();
+        let (canned, query) = (canned(&many.into()), pairs(&[("from", "1020")]));
+        let page = page(&canned.context("/ui/guards", &query, &[])).await.unwrap().into_string();
+        assert_eq!(page.matches("class=\"tile ").count(), 4, "1,024 at most");
+        assert!(page.contains("/ui/guards?from=960") && !page.contains("rel=\"next\""), "{page}");
+    }
+
+    #[tokio::test]
+    async fn nothing_says_what_would_make_it_appear_and_a_failure_is_not_an_empty_list() {
+        let answers = vec![
+            ("/v1/breakers", 503, json!({ "detail": "the store did not answer" })),
+            ("/v1/policies", 200, json!({ "config": { "number": 1 }, "policies": [] })),
+            ("/v1/overview", 200, json!({ "configuration": { "number": 1 } })),
+            ("/v1/switches", 200, json!({ "switches": [] })),
+        ];
+        let canned = Canned::new(answers);
+        let page = page(&canned.context("/ui/guards", &[], &[])).await.unwrap().into_string();
+        assert!(page.contains("Not known now: the store did not answer") && !page.contains("No breaker"));
+        assert!(page.contains("No policy lends places") && page.contains("No switch"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn who_may_only_read_sees_no_form() {
+        let (canned, known) = (canned(&json!([breaker("pay", "(all)", "open")])), KnownPolicies::default());
+        let page = page(&reader(&canned, &known, "/ui/guards", &[])).await.unwrap().into_string();
+        assert!(!page.contains("<form") && page.contains("scope <code>admin</code>"), "{page}");
+        assert_eq!(canned.asked.lock()[0].1, "/v1/breakers", "without names");
+    }
+
+    #[tokio::test]
+    async fn forms_are_sent_as_the_server_reads_them() {
+        let canned = canned(&json!([]));
+        let force: Fields<'_> = &[
+            ("do", "force"),
+            ("policy", "bank"),
+            ("key.upstream.name", "a&b"),
+            ("state", "open"),
+            ("for", "5min"),
+            ("reason", "upgrade"),
+        ];
+        let off: Fields<'_> = &[("do", "off"), ("switch", "ads"), ("for", "10min"), ("reason", "moved")];
+        let one = "/v1/breakers/bank?upstream.name=a%26b";
+        let auto: Fields<'_> = &[("do", "auto"), ("policy", "bank"), ("key.upstream.name", "a&b")];
+        let on: Fields<'_> = &[("do", "on"), ("switch", "ads")];
+        let forms = [
+            (force, one, r#"{"state":"open","for":"5min","reason":"upgrade"}"#),
+            (auto, one, r#"{"state":"auto"}"#),
+            (off, "/v1/switches/ads", r#"{"state":"off","for":"10min","reason":"moved"}"#),
+            (on, "/v1/switches/ads", r#"{"state":"on"}"#),
+        ];
+        for (fields, path, body) in forms {
+            let fields = pairs(fields);
+            let next = post(&canned.context("/ui/guards", &[], &fields)).await.unwrap();
+            assert_eq!(next, "/ui/guards");
+            let (method, asked, sent) = canned.asked.lock().pop().unwrap();
+            assert_eq!((method, asked.as_str()), (Method::PUT, path));
+            let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            assert_eq!(read(&sent), read(body));
+        }
+        let fields = pairs(&[("do", "force"), ("policy", "bank"), ("state", "open"), ("for", "5min")]);
+        let refused = post(&canned.context("/ui/guards", &[], &fields)).await.unwrap_err();
+        assert!(refused.detail().contains("reason") && canned.asked.lock().is_empty());
+    }
+}

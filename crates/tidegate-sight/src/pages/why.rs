@@ -258,3 +258,112 @@ fn is_id(word: &str) -> bool {
         && word.starts_with(|first: char| ('0'..='7').contains(&first))
         && word.chars().all(|char| DIGITS.contains(char.to_ascii_uppercase()))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::frame::canned::{Canned, pairs};
+    use super::*;
+
+    const ID: &str = "01M7XS19HMMY060HC3SR7CKCBR";
+
+    fn record() -> Value {
+        json!({
+            "answers": "then", "decision": "denied", "decision_id": ID, "decided_at": "2027-01-15T07:59:00.000Z",
+            "configuration": { "number": 17, "in_force": false }, "policy": "per-<i>", "refused_by": "limit",
+            "key": "client.ip=<b>", "cause": null, "retry": "after", "retry_after_ms": 9_000, "priority": "critical",
+            "limits": [{
+                "policy": "per-<i>", "mode": "enforce", "limit": "gcra 10/s burst 20", "result": "DENIED",
+                "shadow_limit": false, "counts": "units", "needs": 1, "has": 0, "kept_back": 0, "of": 20,
+                "retry": "after", "retry_after_ms": 9_000,
+            }],
+            "limits_left_out": 2,
+            "lines": ["DENIED by per-<i>", "now: would be ALLOWED"],
+            "now": {
+                "decision": "allowed",
+                "lines": ["ALLOWED, tightest is per-<i>", "  1 per-<i>   allowed     gcra 10/s burst 20: needs 1, has 18 of 20"],
+            },
+        })
+    }
+
+    #[tokio::test]
+    async fn what_happened_then_comes_before_how_it_would_go_now() {
+        let canned = Canned::new(vec![("/v1/explain", 200, record())]);
+        let query = pairs(&[("id", ID)]);
+        let page = page(&canned.context("/ui/why", &query, &[])).await.unwrap().into_string();
+        let place = |words: &str| page.find(words).unwrap_or_else(|| panic!("{words}: {page}"));
+        let in_order = [
+            "<h2>Then</h2>",
+            "DENIED",
+            "60 s ago",
+            "retry after 9 s",
+            "configuration 17, which is no longer in force",
+            "gcra 10/s burst 20",
+            "2 more limits",
+            "<h2>Now</h2>",
+            "ALLOWED, tightest is",
+            "has 18 of 20",
+        ];
+        assert!(in_order.map(place).is_sorted(), "{page}");
+        assert!(!page.contains("<i>") && !page.contains("<b>"), "{page}");
+        assert_eq!(canned.asked.lock()[0].1, format!("/v1/explain?id={ID}&reveal=true"));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_id_says_what_is_kept() {
+        let problem =
+            json!({ "detail": format!("decision {ID} is not remembered here (kept: at most 8192)") });
+        let canned = Canned::new(vec![("/v1/explain", 404, problem)]);
+        let query = pairs(&[("q", ID)]);
+        let page = page(&canned.context("/ui/why", &query, &[])).await.unwrap().into_string();
+        assert!(page.contains("is not remembered here") && page.contains("until it stops"), "{page}");
+        assert!(page.contains("name=\"form\" value=\"form-secret\""), "{page}");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_was_not_kept_says_so() {
+        let mut record = record();
+        record["now"] = Value::Null;
+        record["lines"] = json!(["DENIED", "now: not known, since a request above 8 KiB is not kept"]);
+        let canned = Canned::new(vec![("/v1/explain", 200, record)]);
+        let query = pairs(&[("id", ID)]);
+        let page = page(&canned.context("/ui/why", &query, &[])).await.unwrap().into_string();
+        assert!(page.contains("not known, since a request above 8 KiB is not kept."), "{page}");
+    }
+
+    #[tokio::test]
+    async fn the_box_leads_to_the_id_and_refuses_what_has_none() {
+        let canned = Canned::new(Vec::new());
+        let line = format!("{{\"message\":\"denied\",\"decision_id\":\"{ID}\"}}");
+        let fields = pairs(&[("q", line.as_str())]);
+        let next = post(&canned.context("/ui/why", &[], &fields)).await.unwrap();
+        assert_eq!(next, format!("/ui/why?id={ID}"));
+        let fields = pairs(&[("q", "<script>")]);
+        assert!(post(&canned.context("/ui/why", &[], &fields)).await.is_err());
+        let page = page(&canned.context("/ui/why", &fields, &[])).await.unwrap().into_string();
+        assert!(page.contains("No decision id") && !page.contains("<script>"), "{page}");
+    }
+
+    #[test]
+    fn an_id_is_found_in_whatever_has_one() {
+        let other = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
+        let found = |text: &str| id_in(text).unwrap();
+        for text in [
+            ID.to_owned(),
+            ID.to_lowercase(),
+            format!("request {other} x-tidegate-decision-id: {ID}\r\n"),
+            format!("{{\"trace\":\"{other}\",\"tidegate-decision-id\":\"{ID}\"}}"),
+            format!("level=INFO msg=denied decision_id={ID} key=#5c1f20cf0b14e7a9"),
+            format!("http://127.0.0.1:8081/ui/why?id={ID}"),
+        ] {
+            assert_eq!(found(&text).as_deref(), Some(ID), "{text}");
+        }
+        for text in
+            ["", "denied", "81M7XS19HMMY060HC3SR7CKCBR", "01M7XS19HMMY060HC3SR7CKCBL", &format!("{ID}X")]
+        {
+            assert_eq!(found(text), None, "{text}");
+        }
+        assert_eq!(id_in(&"x".repeat(LONGEST + 1)).unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
+    }
+}
