@@ -23,5 +23,6 @@ mod scopes;
 mod settled_halves;
 mod settling;
 mod shown;
+mod sight;
 mod switch_triggers;
 mod ticket_in_header;

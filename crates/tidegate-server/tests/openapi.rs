@@ -10,7 +10,10 @@ mod client;
 mod document;
 mod made;
 
-use running::{Running, send, start, start_with};
+use std::sync::Arc;
+
+use running::sight::RecordedSight;
+use running::{Running, send, start_with};
 use tidegate_server::Token;
 
 use client::{Fuzzer, Seen};
@@ -72,7 +75,11 @@ policies:
 ";
 
 async fn served() -> Running {
-    start(FILE).await
+    start_with(FILE, |mut options| {
+        options.sight = Some(Arc::new(RecordedSight::default()));
+        options
+    })
+    .await
 }
 
 async fn described(server: &Running) -> Document {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod engine;
+pub(crate) mod sight;
 pub(crate) mod wire;
 
 use std::net::SocketAddr;

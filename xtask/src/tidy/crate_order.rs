@@ -13,7 +13,7 @@ use super::tree::Tree;
 const ROOMS: [&str; 4] = ["tidegate-limits", "tidegate-gate", "tidegate-cluster", "tidegate-config"];
 
 /// The storeys (layers) from the lowest up; crates of one storey do not depend on each other.
-const STOREYS: [&[&str]; 9] = [
+const STOREYS: [&[&str]; 10] = [
     &["tidegate-core", "tidegate-testkit"],
     &["tidegate-limits"],
     &["tidegate-gate", "tidegate-cluster"],
@@ -21,6 +21,7 @@ const STOREYS: [&[&str]; 9] = [
     &["tidegate"],
     &["tidegate-disk", "tidegate-redis", "tidegate-etcd", "tidegate-zookeeper"],
     &["tidegate-sim", "tidegate-server"],
+    &["tidegate-sight"],
     &["tidegate-tower", "tidegate-cli"],
     &["tidegate-lab"],
 ];

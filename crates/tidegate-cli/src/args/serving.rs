@@ -65,7 +65,7 @@ pub(crate) struct Serve {
     /// File with one token that callers must send, valid for everything; this, --tokens-file or --tls-client-ca is needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
-    /// File of several tokens, each with a name and scopes (check, read, admin); read again when it changes
+    /// File of several tokens, each with a name and scopes (check, read, admin, metrics, keys); read again when it changes
     #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tokens_file: Option<PathBuf>,
     #[command(flatten)]

@@ -11,10 +11,11 @@ use tidegate::config::{
     StoreKind, StoreSettings, TlsSettings,
 };
 use tidegate_server::{
-    OpenStoreError, Ready, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
-    TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
+    OpenStoreError, Ready, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Sight,
+    Source, TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
     open_store, otlp_of,
 };
+use tidegate_sight::{SightOptions, Watch};
 
 use crate::args::{MetricsNames, Proxy, Serve, unknown_variables};
 use crate::exit::{AlreadyPrinted, Exit, Mistake, no_room};
@@ -108,6 +109,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
             Some(keys) => no_room(asked, keys, 1),
             None => unopened(error),
         })?;
+        options.sight = Some(sight(opened.folder())?);
         options.store = Some(opened);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
@@ -119,6 +121,14 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     // The drain is over, and a task that still runs may never end.
     runtime.shutdown_background();
     ended
+}
+
+/// Opens what sees the decisions. Its history is kept beside counters on disk, otherwise in memory.
+fn sight(folder: Option<&Path>) -> Result<Arc<dyn Sight>> {
+    let mut options = SightOptions::default();
+    options.folder = folder.map(Path::to_owned);
+    let watch: Arc<dyn Sight> = Watch::open(options)?;
+    Ok(watch)
 }
 
 /// Returns which flags ask for a feature of the program.
@@ -378,6 +388,9 @@ fn greeting(server: &Server, quickstart: bool) -> String {
     let mut text = format!("tidegate serves {policies} on {at}\n");
     if ready.admin.is_some() {
         let _ = writeln!(text, "and answers operators on {operations}");
+    }
+    if ready.admin.as_ref().unwrap_or(&ready.addr).tcp().is_some() {
+        let _ = writeln!(text, "with pages at {operations}/ui/");
     }
     if let Some(grpc) = &ready.grpc {
         let _ = writeln!(text, "and answers Envoy's rate limit service over gRPC on {grpc}");

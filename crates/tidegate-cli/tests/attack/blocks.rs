@@ -34,7 +34,7 @@ policies:
 
 /// Starts a server where strangers may check and settle, and an operator everything.
 fn serve(desk: &Desk) -> (Serving, SocketAddr) {
-    let tokens = format!("operator check,read,admin {}\nstranger check {}\n", OPERATOR.1, STRANGER.1);
+    let tokens = format!("operator check,read,admin,keys {}\nstranger check {}\n", OPERATOR.1, STRANGER.1);
     std::fs::write(desk.path("tokens"), tokens).unwrap();
     let resp = SocketAddr::from(([127, 0, 0, 1], free_port()));
     (desk.serve(&["--tokens-file", "tokens", "--store-path", "counters", "--resp", &resp.to_string()]), resp)

@@ -1,7 +1,7 @@
 //! An opened store, and the errors of opening one.
 
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,6 +179,12 @@ impl OpenStore {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, kind: &'static str) -> Self {
         Self { store, kind, sharing: None, away: false, folder: None, kept: None, warnings: Vec::new() }
+    }
+
+    /// Returns the folder of a store on disk; `None` for all others. Only one process uses it.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     pub(crate) fn in_memory(settings: &StoreSettings, keys: Option<usize>) -> Result<Self, CapacityError> {

@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::sync::Arc;
+
 use http::{Method, StatusCode};
 use tidegate_server::{ServerOptions, Token};
 
+use crate::running::sight::RecordedSight;
 use crate::running::wire::{read_until, sent};
 use crate::running::{Running, send, start_with, until};
 use tokio::io::AsyncWriteExt as _;
@@ -26,14 +29,24 @@ policies:
 const CHECK: &str = "for-check-0123456";
 const READ: &str = "for-read-01234567";
 const ADMIN: &str = "for-admin-0123456";
-const TOKENS: &str =
-    "checker check for-check-0123456\nreader read for-read-01234567\nadmin admin for-admin-0123456\n";
+const METRICS: &str = "for-metrics-01234";
+const KEYS: &str = "for-keys-01234567";
+/// A token that reads, and sees the names of keys.
+const SEES: &str = "for-names-0123456";
+const TOKENS: &str = "checker check for-check-0123456
+reader read for-read-01234567
+admin admin for-admin-0123456
+scraper metrics for-metrics-01234
+names keys for-keys-01234567
+on-call read,keys for-names-0123456
+";
 
 async fn server(dir: &tempfile::TempDir, change: impl FnOnce(&mut ServerOptions)) -> Running {
     let file = dir.path().join("tokens");
     std::fs::write(&file, TOKENS).unwrap();
     let with_tokens = |mut options: ServerOptions| {
         options.tokens_file = Some(file);
+        options.sight = Some(Arc::new(RecordedSight::default()));
         change(&mut options);
         options
     };
@@ -66,15 +79,18 @@ async fn every_route_takes_its_scope_and_no_other() {
     let server = server(&dir, |_| {}).await;
     for (method, path, asks) in manual() {
         // The answer goes on for as long as the caller listens; without a body it ends at once.
-        let method = if path == "/v1/events" { Method::HEAD } else { method };
+        let method = if ["/v1/events", "/v1/live"].contains(&path.as_str()) { Method::HEAD } else { method };
         let answered = async |token: &str| {
             let headers = [("x-tidegate-token", token)];
             let headers = if token.is_empty() { &[][..] } else { &headers[..] };
             send(server.addr, method.clone(), &path, headers, "").await.status
         };
-        for (scope, token) in [("check", CHECK), ("read", READ), ("admin", ADMIN)] {
+        for (scope, token) in
+            [("check", CHECK), ("read", READ), ("admin", ADMIN), ("metrics", METRICS), ("keys", KEYS)]
+        {
             let status = answered(token).await;
-            let may = asks == "none" || asks == scope;
+            let includes = (scope, asks.as_str()) == ("read", "metrics");
+            let may = asks == "none" || asks == scope || includes;
             let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
             assert!(may != refused && (may || status == 403), "{method} {path} with {scope}: {status}");
             assert!(
@@ -94,6 +110,37 @@ async fn every_route_takes_its_scope_and_no_other() {
     assert!(!scrape.contains("tidegate_auth_failures_total{transport=\"http\"} 0"), "{scrape}");
 }
 
+#[tokio::test]
+async fn names_of_keys_are_shown_to_those_who_may_see_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir, |_| {}).await;
+    for path in ["/v1/keys/top", "/v1/keys", "/v1/keys/p", "/v1/breakers", "/v1/busiest", "/v1/overview"] {
+        let asked = async |query: &str, token: &str| {
+            send(server.addr, Method::GET, &format!("{path}{query}"), &[("x-tidegate-token", token)], "")
+                .await
+        };
+        for query in ["", "?reveal=false", "?reveal=0"] {
+            assert_eq!(asked(query, READ).await.status, StatusCode::OK, "{path}{query}");
+        }
+        for query in ["?reveal=true", "?reveal", "?reveal=1", "?%72eveal=true"] {
+            let refused = asked(query, READ).await;
+            assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}{query}");
+            let told =
+                "the token reader has the scope read, and this needs keys; send a token with that scope";
+            assert_eq!(refused.detail(), told);
+            assert_eq!(refused.json()["scope"], "keys");
+            assert_eq!(asked(query, KEYS).await.json()["scope"], "read", "keys alone read nothing");
+            assert_eq!(asked(query, SEES).await.status, StatusCode::OK, "{path}{query}");
+        }
+    }
+    let check = r#"{"attributes": {"client.ip": "192.0.2.1"}}"#;
+    for (token, status) in [(READ, 403), (SEES, 200)] {
+        let asked =
+            send(server.addr, Method::POST, "/v1/explain?reveal=true", &[("x-tidegate-token", token)], check);
+        assert_eq!(asked.await.status, status);
+    }
+}
+
 /// Unknown paths are answered with 404 only to callers with some token.
 #[tokio::test]
 async fn strangers_are_not_told_which_paths_there_are() {
@@ -109,7 +156,8 @@ async fn strangers_are_not_told_which_paths_there_are() {
         send(server.addr, Method::GET, "/readyz?verbose", &[("x-tidegate-token", token)], "").await.text
     };
     assert!(!verbose(CHECK).await.contains("config #"));
-    assert!(verbose(READ).await.contains("config #"));
+    assert!(!verbose(KEYS).await.contains("config #"));
+    assert!(verbose(READ).await.contains("config #") && verbose(METRICS).await.contains("config #"));
     let wrong = send(server.addr, Method::POST, "/v1/reload", &[("x-tidegate-token", READ)], "").await;
     assert_eq!(
         wrong.detail(),

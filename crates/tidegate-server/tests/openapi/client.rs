@@ -118,7 +118,8 @@ impl<'d> Fuzzer<'d> {
     async fn sent(&self, made: &Made) -> Answer {
         let headers: Vec<(&str, &str)> =
             made.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        if made.method == Method::GET && made.path.starts_with("/v1/events") {
+        let is_stream = ["/v1/events", "/v1/live"].iter().any(|path| made.path.starts_with(path));
+        if made.method == Method::GET && is_stream {
             return self.listened(&made.path).await;
         }
         send(self.addr, made.method.clone(), &made.path, &headers, &made.text).await
