@@ -581,7 +581,7 @@ impl Pages {
         door: Door<'_>,
         holder: Option<&Arc<Holder>>,
     ) -> Response<Bytes> {
-        match now::overview(ctx).await {
+        match now::live(ctx).await {
             Ok(value) => answer(StatusCode::OK, "application/json", value.to_string()),
             Err(error) => {
                 let status = error.status();

@@ -394,7 +394,7 @@ impl Context<'_> {
                     }
                     main id="main" tabindex="-1" { (main) }
                     @if frame.navigates {
-                        footer {
+                        footer tabindex="-1" {
                             p class="quiet" { "Times are UTC. Keys: " kbd { "g" } " then "
                                 @for (at, (_, word, key)) in PAGES.iter().enumerate() {
                                     @if at > 0 { ", " } kbd { (key) } " " (word)
@@ -424,7 +424,7 @@ impl Context<'_> {
                     }
                 }
                 @if frame.navigates {
-                    li id="fresh" class="quiet" {}
+                    li id="fresh" class="quiet" { "as of " (moment(self.now, self.now)) }
                     @if self.caller.token.is_some() {
                         li {
                             form method="post" action="/ui/logout" class="inline" {
@@ -715,11 +715,12 @@ fn drawn(points: &[(f64, f64)], label: &str, (width, height): (f64, f64), class:
     let title =
         format!("{label}: at most {} a second, refused at most {}", number(most), number(refused_most));
     let path = |value: fn(&(f64, f64)) -> f64| line(&points, value, most, (width, height));
+    let refused = if refused_most > 0.0 { path(|(_, refused)| *refused) } else { String::new() };
     html! {
-        svg class=(class) viewBox={ "0 0 " (width) " " (height) } preserveAspectRatio="none" role="img" aria-label=(title) {
+        svg class=(class) data-label=(label) viewBox={ "0 0 " (width) " " (height) } preserveAspectRatio="none" role="img" aria-label=(title) {
             title { (title) }
             path class="all" d=(path(|(passed, refused)| passed + refused)) {}
-            @if refused_most > 0.0 { path class="refused" d=(path(|(_, refused)| *refused)) {} }
+            path class="refused" d=(refused) {}
         }
     }
 }

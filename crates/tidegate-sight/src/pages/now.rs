@@ -17,6 +17,9 @@ const ROWS: usize = 50;
 const BREAKERS: usize = 10;
 const CHANGES: usize = 5;
 
+/// The longest verdict, in characters.
+const LONGEST_VERDICT: usize = 1_000;
+
 /// A window of time that a page looks back over.
 #[derive(Clone, Copy, Debug)]
 struct Window {
@@ -58,12 +61,27 @@ fn windows(ctx: &Context<'_>, chosen: Window) -> Markup {
 ///
 /// # Errors
 /// As [`Context::get`]; 400 for another window.
-pub(super) async fn overview(ctx: &Context<'_>) -> Result<Value, PageError> {
+async fn overview(ctx: &Context<'_>) -> Result<Value, PageError> {
     let mut pairs = vec![("w", window_of(ctx)?.word)];
     if ctx.may("keys") {
         pairs.push(("reveal", "true"));
     }
     ctx.get(&url("/v1/overview", &pairs)).await
+}
+
+/// The overview for `live.js`: as the server says it, with the names of keys and the verdict as pages show them.
+pub(super) async fn live(ctx: &Context<'_>) -> Result<Value, PageError> {
+    let mut seen = overview(ctx).await?;
+    let verdict = cut(text(&seen["verdict"]["text"]), LONGEST_VERDICT);
+    if let Some(shown) = seen.pointer_mut("/verdict/text") {
+        *shown = verdict.into();
+    }
+    for policy in seen["policies"].as_array_mut().into_iter().flatten() {
+        if let Some(key) = policy.pointer_mut("/hottest/key") {
+            *key = shown_key(text(key)).into();
+        }
+    }
+    Ok(seen)
 }
 
 /// Shows the page.
@@ -106,7 +124,7 @@ fn verdict(verdict: &Value) -> Markup {
         h1 class="verdict" data-level=(shape.class()) {
             span data-live="shape" aria-hidden="true" { (shape.shape()) } " "
             strong data-live="word" { (word) } ": "
-            span data-live="verdict" { (cut(text(&verdict["text"]), 1_000)) }
+            span data-live="verdict" { (cut(text(&verdict["text"]), LONGEST_VERDICT)) }
         }
         // What is read aloud, at most every 30 seconds.
         p id="spoken" class="unseen" aria-live="polite" {}
@@ -214,7 +232,7 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
     let points: Vec<(f64, f64)> =
         list(&policy["line"]).iter().map(|point| (num(&point[0]), num(&point[1]))).collect();
     html! {
-        tr data-policy=(cut(title, 1_000)) {
+        tr data-policy=(title) {
             th scope="row" { a href=(policy_path(title)) { (name(title)) } }
             td { (words.map_or("", |words| words.mode.as_str())) }
             td class="words" { (words.map_or("", |words| words.limit.as_str())) }
@@ -222,8 +240,8 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
             td class={ "n" @if denied > 0.0 { " bad" } } {
                 span data-cell="mark" { @if unusual { "▲ " } }
                 span data-cell="denied" { (number(denied)) }
-                @if would > 0.0 {
-                    span class="quiet" title="more would be refused by a limit that only measures" { " (+" (number(would)) ")" }
+                span class="quiet" data-cell="would" title="what a limit that only measures would refuse" {
+                    @if would > 0.0 { " (+" (number(would)) ")" }
                 }
             }
             td class="n" data-cell="share" { (percent(num(&policy["denied_share"]))) }
@@ -241,16 +259,20 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
 
 fn hottest(policy: &str, hottest: &Value) -> Markup {
     let key = text(&hottest["key"]);
-    if key.is_empty() {
-        return html! { td class="quiet" { "–" } td class="n quiet" { "–" } };
-    }
     let of_rate = hottest["of_rate"].as_f64();
     html! {
-        td { a href=(url("/ui/keys", &[("policy", policy), ("by", "rate")])) { (name(key)) } }
+        td { a href=(url("/ui/keys", &[("policy", policy), ("by", "rate")])) {
+            code data-cell="hottest" { @if key.is_empty() { "–" } @else { (shown_key(key)) } }
+        } }
         td class={ "n" @if of_rate.is_some_and(|share| share > 1.0) { " warn" } } data-cell="of_rate" {
             (of_rate.map_or_else(|| "–".to_owned(), percent))
         }
     }
+}
+
+/// A key in a cell of the table.
+fn shown_key(key: &str) -> String {
+    cut(key, 200)
 }
 
 fn health(seen: &Value, now: u64) -> Markup {
