@@ -33,6 +33,21 @@ const COMPARED: u64 = 5;
 
 const MINUTE: u64 = 60;
 
+/// For the changes of how many minutes the effect is worked out in one call.
+const AT_ONCE: usize = 2;
+
+/// The most policies whose refused keys are summed, as many as the history keeps.
+const MOST_POLICIES: usize = 1_024;
+
+/// What a request can end with.
+const OUTCOMES: [ServerSeries; 5] = [
+    ServerSeries::Allowed,
+    ServerSeries::Delayed,
+    ServerSeries::Denied,
+    ServerSeries::Unmatched,
+    ServerSeries::Failed,
+];
+
 /// The list of changes. Shared by all threads; a lock is held while a change is written into the history, which does
 /// not wait for the disk.
 #[derive(Debug)]
@@ -109,18 +124,20 @@ impl Changes {
     }
 
     /// Works out the effect of changes whose time is over, for the thread that keeps the history to call once a minute.
-    /// `now` is in seconds since 1970. Reads the minutes of each of the policies, once for each change.
+    /// `now` is in seconds since 1970. Changes of one minute have one effect. Reads the history of each policy at most
+    /// [`AT_ONCE`] times, since that thread has other work; what is left waits for the next call.
     pub(crate) fn settle(&self, now: u64, policies: &[Arc<str>]) {
-        let is_over = |kept: &Kept| now >= minute_of(kept).saturating_add((COMPARED + 1) * MINUTE);
-        let due: Vec<(u64, Kept)> = {
-            let mut state = self.state.lock();
-            let (due, waiting): (Vec<_>, Vec<_>) =
-                state.waiting.drain(..).partition(|(_, kept)| is_over(kept));
-            state.waiting = waiting.into();
-            due
-        };
+        let policies = &policies[..policies.len().min(MOST_POLICIES)];
+        let due = self.take_due(now);
+        let mut last: Option<(u64, Option<Effect>)> = None;
         for (number, mut kept) in due {
-            kept.effect = self.effect(minute_of(&kept), policies);
+            let minute = minute_of(&kept);
+            let effect = match last {
+                Some((of, effect)) if of == minute => effect,
+                _ => self.effect(minute, policies),
+            };
+            last = Some((minute, effect));
+            kept.effect = effect;
             kept.is_over = true;
             let state = self.state.lock();
             // One that has gone meanwhile must not come back.
@@ -130,36 +147,53 @@ impl Changes {
         }
     }
 
-    /// Compares the minutes before a minute with those after it; `None` if there was no request on one side.
-    fn effect(&self, minute: u64, policies: &[Arc<str>]) -> Option<Effect> {
-        let span = COMPARED * MINUTE;
-        let sides = [(minute.saturating_sub(span), minute), (minute + MINUTE, minute + MINUTE + span)];
-        let [before, after] = sides.map(|(from, to)| self.denied_share(from, to));
-        let denied_share = [before?, after?];
-        let keys_refused = sides.map(|(from, to)| {
-            let refused = |policy: &Arc<str>| {
-                let minutes = self.history.policy(policy, Step::Minute, from, to);
-                minutes.iter().map(|(_, counts)| counts.of(Series::KeysRefused)).max().unwrap_or(0)
-            };
-            policies.iter().map(refused).fold(0, u64::saturating_add)
-        });
-        Some(Effect { denied_share, keys_refused })
+    /// Takes the changes of the first minutes that are over, in their order.
+    fn take_due(&self, now: u64) -> Vec<(u64, Kept)> {
+        let mut state = self.state.lock();
+        let mut minutes: Vec<u64> = Vec::with_capacity(AT_ONCE);
+        let mut is_due = |kept: &Kept| {
+            let minute = minute_of(kept);
+            let is_over = now >= minute.saturating_add((COMPARED + 1) * MINUTE);
+            if is_over && !minutes.contains(&minute) && minutes.len() < AT_ONCE {
+                minutes.push(minute);
+            }
+            is_over && minutes.contains(&minute)
+        };
+        let (due, waiting): (Vec<_>, Vec<_>) = state.waiting.drain(..).partition(|(_, kept)| is_due(kept));
+        state.waiting = waiting.into();
+        due
     }
 
-    fn denied_share(&self, from: u64, to: u64) -> Option<f64> {
-        const OUTCOMES: [ServerSeries; 5] = [
-            ServerSeries::Allowed,
-            ServerSeries::Delayed,
-            ServerSeries::Denied,
-            ServerSeries::Unmatched,
-            ServerSeries::Failed,
-        ];
-        let minutes = self.history.server(Step::Minute, from, to);
-        let sum = |series: ServerSeries| {
-            minutes.iter().map(|(_, counts)| counts.of(series)).fold(0, u64::saturating_add)
-        };
-        let all = OUTCOMES.into_iter().map(sum).fold(0, u64::saturating_add);
-        (all > 0).then(|| sum(ServerSeries::Denied) as f64 / all as f64)
+    /// Compares the minutes before a minute with those after it; `None` if there was no request on one side.
+    fn effect(&self, minute: u64, policies: &[Arc<str>]) -> Option<Effect> {
+        let (from, to) =
+            (minute.saturating_sub(COMPARED * MINUTE), minute.saturating_add((COMPARED + 1) * MINUTE));
+        // 0: before, 1: after.
+        let side = |at: u64| (at != minute).then_some(usize::from(at > minute));
+        let (mut requests, mut denied) = ([0_u64; 2], [0_u64; 2]);
+        for (at, counts) in self.history.server(Step::Minute, from, to) {
+            let Some(side) = side(at) else { continue };
+            let all = OUTCOMES.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
+            requests[side] = requests[side].saturating_add(all);
+            denied[side] = denied[side].saturating_add(counts.of(ServerSeries::Denied));
+        }
+        if requests.contains(&0) {
+            return None;
+        }
+        let mut keys_refused = [0_u64; 2];
+        for policy in policies {
+            let mut most = [0_u64; 2];
+            for (at, counts) in self.history.policy(policy, Step::Minute, from, to) {
+                if let Some(side) = side(at) {
+                    most[side] = most[side].max(counts.of(Series::KeysRefused));
+                }
+            }
+            for (sum, most) in keys_refused.iter_mut().zip(most) {
+                *sum = sum.saturating_add(most);
+            }
+        }
+        let share = |side: usize| denied[side] as f64 / requests[side] as f64;
+        Some(Effect { denied_share: [share(0), share(1)], keys_refused })
     }
 
     /// Returns the newest changes, newest first: `{"changes": […]}`.
