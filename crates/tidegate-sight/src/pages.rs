@@ -281,8 +281,9 @@ impl Page {
         }
     }
 
+    /// Not the guards: a page that reads itself again empties its forms.
     const fn renews(&self) -> bool {
-        matches!(self, Self::Now | Self::Keys | Self::Guards)
+        matches!(self, Self::Now | Self::Keys)
     }
 
     async fn show(&self, ctx: &Context<'_>) -> Result<Markup, PageError> {
