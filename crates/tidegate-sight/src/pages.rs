@@ -13,9 +13,11 @@ mod guards;
 mod key;
 mod keys;
 mod now;
+mod picture;
 mod policy;
 mod session;
 mod why;
+mod words;
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -1,13 +1,13 @@
 //! Policies: the list of all, and what one does now, in the last day and in the last quarter.
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::frame::{
-    Context, PageError, chart, columns, count, cut, limit_of, limit_words, list, moment, name, num, number,
-    policy_path, seconds_of, segment, text, url,
+    Context, Mark, PageError, chart, columns, count, cut, limit_of, limit_words, list, mark, moment, name,
+    num, number, policy_path, seconds_of, segment, text, url,
 };
-use super::keys::{key_path, names_in, pairs_in};
+use super::keys::{key_path, keys_of, names_in};
 
 /// How many policies are on a page of the list.
 const LISTED: usize = 50;
@@ -135,7 +135,7 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
         (totals(&pasts))
         @for (past, history) in &pasts { (pictures(*past, history, ctx.now)) }
         h2 { "Busiest keys" }
-        (keys_table(policy, &words, keys))
+        (keys)
         @if let Some(written) = words["text"].as_str() {
             h2 { "As it was put" }
             details { summary { "Its text" } pre { code { (tidegate::visible::lines(&short(written))) } } }
@@ -305,10 +305,10 @@ fn pictures(past: Past, history: &History, now: u64) -> Markup {
     }
 }
 
-/// The keys that were refused most, and those that asked most; an error is shown in their place.
-async fn busiest(ctx: &Context<'_>, policy: &str) -> Vec<(&'static str, Result<Value, PageError>)> {
+/// The keys that were refused most, and those that asked most.
+async fn busiest(ctx: &Context<'_>, policy: &str) -> Markup {
     let most = KEYS.to_string();
-    let mut both = Vec::with_capacity(2);
+    let mut out = String::new();
     for (by, words) in
         [("denied", "Refused most in the last 15 minutes"), ("rate", "Asked most in the last 15 minutes")]
     {
@@ -316,40 +316,39 @@ async fn busiest(ctx: &Context<'_>, policy: &str) -> Vec<(&'static str, Result<V
         if ctx.may("keys") {
             pairs.push(("reveal", "true"));
         }
-        both.push((words, ctx.get(&url("/v1/busiest", &pairs)).await));
-    }
-    both
-}
-
-fn keys_table(policy: &str, words: &Value, keys: Vec<(&'static str, Result<Value, PageError>)>) -> Markup {
-    let by = names_in(&words["by"]);
-    html! {
-        @for (words, answer) in keys {
-            @match answer {
-                Err(error) => p class="bad" { "■ " (words) ": " (cut(error.detail(), 300)) "." },
-                Ok(answer) => @if list(&answer["keys"]).is_empty() {
-                    p { (words) ": no key." }
-                } @else {
-                    div class="wide" { table {
-                        caption { (words) }
-                        (columns(&[("Key", false), ("Times", true), ("A second", true)]))
-                        tbody { @for row in list(&answer["keys"]).iter().take(KEYS) { (key_row(policy, &by, row)) } }
-                    } }
-                },
+        let table = match ctx.get(&url("/v1/busiest", &pairs)).await {
+            Ok(answer) => {
+                let rows: Vec<&Value> = list(&answer["keys"]).iter().take(KEYS).collect();
+                let keys = keys_of(ctx, &rows).await;
+                keys_table(policy, words, &rows, &keys)
             }
-        }
+            // Its history and its words are shown all the same.
+            Err(error) => {
+                html! { p { (mark(Mark::Trouble)) " " (words) ": " (cut(error.detail(), 300)) "." } }
+            }
+        };
+        out.push_str(&table.into_string());
     }
+    PreEscaped(out)
 }
 
-fn key_row(policy: &str, by: &[String], row: &Value) -> Markup {
-    let key = text(&row["key"]);
-    let path = pairs_in(by, key).map(|pairs| key_path(policy, &pairs));
+fn keys_table(policy: &str, words: &str, rows: &[&Value], keys: &[Option<Vec<(String, String)>>]) -> Markup {
+    if rows.is_empty() {
+        return html! { p { (words) ": no key." } };
+    }
     html! {
-        tr {
-            td { @match path { Some(path) => a href=(path) { (name(key)) }, None => (name(key)), } }
-            td class="n" { (count(row["count"].as_u64().unwrap_or(0))) }
-            td class="n" { (number(num(&row["per_second"]))) }
-        }
+        div class="wide" { table {
+            caption { (words) }
+            (columns(&[("Key", false), ("Times", true), ("A second", true)]))
+            tbody { @for (row, key) in rows.iter().zip(keys) { tr {
+                td { @match key {
+                    Some(pairs) => a href=(key_path(policy, pairs)) { (name(text(&row["key"]))) },
+                    None => (name(text(&row["key"]))),
+                } }
+                td class="n" { (count(row["count"].as_u64().unwrap_or(0))) }
+                td class="n" { (number(num(&row["per_second"]))) }
+            } } }
+        } }
     }
 }
 
