@@ -2,7 +2,7 @@
 //!
 //! Without a token the server listens on loopback only, and refuses two tricks of web pages ([`access`]): requests
 //! to loopback, which `Origin` reveals, and a page's own name mapped to this machine, which `Host` reveals. With
-//! tokens, every request but health checks needs one with its scope.
+//! tokens, every request but health checks and pages, which have sessions, needs one with its scope.
 
 mod access;
 mod tokens;

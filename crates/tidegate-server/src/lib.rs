@@ -5,6 +5,7 @@
 //!   [`Timeouts`]
 //! * [`Source`]: where the configuration comes from, at start and at every reload. [`Settings`] are its result
 //! * [`open_store`]: opens the store that a file names
+//! * [`Sight`]: sees each decision and change, and answers the pages for operators
 //! * [`Token`]: the secret that callers send; required if more than the own machine can reach the server
 //! * [`TicketOptions`]: the keys and lifetime of the tickets that settle decisions later, here or at another node
 //!

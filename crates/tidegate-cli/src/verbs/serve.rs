@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use tidegate::config::{
@@ -23,6 +24,9 @@ use crate::features::{self, Feature, Wish};
 use crate::log::Log;
 use crate::output::Printer;
 use crate::policies;
+
+/// How long a stopping server waits until the history is on disk.
+const WRITES_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let imports = serve.imports.files();
@@ -109,13 +113,22 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
             Some(keys) => no_room(asked, keys, 1),
             None => unopened(error),
         })?;
-        options.sight = Some(sight(opened.folder())?);
+        let watch = watch(opened.folder())?;
+        options.sight = Some(Arc::clone(&watch) as Arc<dyn Sight>);
         options.store = Some(opened);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
             log.say(greeting(&server, quickstart));
         }
         server.run().await;
+        // Something may still hold the server, and with it the watch, when the process ends.
+        let written = tokio::task::spawn_blocking(move || watch.close());
+        if tokio::time::timeout(WRITES_WITHIN, written).await.is_err() {
+            tracing::error!(
+                "the last minute of the history was not written within {} s: the disk hangs",
+                WRITES_WITHIN.as_secs()
+            );
+        }
         Ok(Exit::Done)
     });
     // The drain is over, and a task that still runs may never end.
@@ -124,11 +137,10 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
 }
 
 /// Opens what sees the decisions. Its history is kept beside counters on disk, otherwise in memory.
-fn sight(folder: Option<&Path>) -> Result<Arc<dyn Sight>> {
+fn watch(folder: Option<&Path>) -> Result<Arc<Watch>> {
     let mut options = SightOptions::default();
     options.folder = folder.map(Path::to_owned);
-    let watch: Arc<dyn Sight> = Watch::open(options)?;
-    Ok(watch)
+    Ok(Watch::open(options)?)
 }
 
 /// Returns which flags ask for a feature of the program.
