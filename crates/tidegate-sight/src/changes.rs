@@ -114,7 +114,9 @@ impl Changes {
             is_over: false,
         };
         let mut state = self.state.lock();
-        let number = state.next;
+        // A file that could not be read at the start may have been found since, with higher numbers.
+        let newest = self.history.changes(1).first().map_or(0, |(number, _)| *number);
+        let number = state.next.max(newest.saturating_add(1));
         state.next = number.saturating_add(1);
         self.history.put_change(number, &kept.json());
         if state.waiting.len() >= MOST {
@@ -239,17 +241,9 @@ fn minute_of(kept: &Kept) -> u64 {
 
 /// Makes a text safe to show in one line, of at most so many bytes and a mark that some are left out.
 fn cut(text: &str, most: usize) -> String {
-    let shown = visible::line(beginning(text, most));
-    let kept = beginning(&shown, most);
+    let shown = visible::line(&text[..text.floor_char_boundary(most)]);
+    let kept = &shown[..shown.floor_char_boundary(most)];
     if kept.len() == shown.len() && text.len() <= most { shown.into_owned() } else { format!("{kept}…") }
-}
-
-fn beginning(text: &str, most: usize) -> &str {
-    let mut end = most.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]
