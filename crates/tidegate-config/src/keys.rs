@@ -48,6 +48,12 @@ const SERVER: Table = Table {
             None,
             "Spans of decisions are sent to a collector, the one that OpenTelemetry's variables name; default: if they name one",
         ),
+        key(
+            "sight",
+            Kind::Word(&["on", "off"], &[]),
+            Some("on"),
+            "Whether the server keeps counts, busy keys and changes, and shows them to operators, also on pages",
+        ),
     ],
     required: &[],
 };

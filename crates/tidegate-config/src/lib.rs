@@ -82,13 +82,15 @@ pub struct Server {
     pub tls: Option<TlsSettings>,
     /// Where spans of decisions are sent; `None`: where the environment variables say, if anywhere.
     pub otlp: Option<OtlpSettings>,
+    /// Whether the server keeps what it sees, and shows it to operators.
+    pub sight: bool,
 }
 
 impl Default for Server {
     fn default() -> Self {
         // Loopback, so that other machines cannot reach a fresh installation.
         let http = SocketAddr::from(([127, 0, 0, 1], 8080)).into();
-        Self { http, admin: None, grpc: None, resp: None, tls: None, otlp: None }
+        Self { http, admin: None, grpc: None, resp: None, tls: None, otlp: None, sight: true }
     }
 }
 
@@ -336,7 +338,8 @@ fn read_server(node: Option<&Node>) -> Server {
     let http = address("http").unwrap_or_else(|| Server::default().http);
     let tls = node.and_then(|node| node.get("tls")).and_then(server::read_tls);
     let otlp = node.and_then(|node| node.get("otlp")).map(server::read_otlp);
-    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp"), tls, otlp }
+    let sight = word(node, "sight") != Some("off");
+    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp"), tls, otlp, sight }
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {

@@ -299,6 +299,15 @@ mod tests {
         assert!(DoorName::ALL.into_iter().all(|door| door.word().parse() == Ok(door)));
     }
 
+    #[test]
+    fn sight_is_on_unless_it_is_turned_off() {
+        for (server, sight) in [("{}", true), ("{ sight: on }", true), ("{ sight: off }", false)] {
+            let text = format!("version: 1\nserver: {server}\npolicies: []\n");
+            let (config, _) = Config::parse(&text, "t", Format::Yaml).unwrap();
+            assert_eq!(config.server.sight, sight, "{server}");
+        }
+    }
+
     fn otlp(otlp: &str) -> Result<OtlpSettings, String> {
         let text = format!("version: 1\nserver: {{ otlp: {otlp} }}\npolicies: []\n");
         let read = Config::parse(&text, "t.yaml", Format::Yaml);

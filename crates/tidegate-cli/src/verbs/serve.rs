@@ -113,16 +113,20 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
             Some(keys) => no_room(asked, keys, 1),
             None => unopened(error),
         })?;
-        let watch = watch(opened.folder())?;
-        options.sight = Some(Arc::clone(&watch) as Arc<dyn Sight>);
+        let watch = if config.server.sight { Some(watch(opened.folder())?) } else { None };
+        options.sight = watch.clone().map(|watch| watch as Arc<dyn Sight>);
         options.store = Some(opened);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
-            log.say(greeting(&server, quickstart));
+            log.say(greeting(&server, quickstart, watch.is_some()));
         }
         server.run().await;
         // Something may still hold the server, and with it the watch, when the process ends.
-        let written = tokio::task::spawn_blocking(move || watch.close());
+        let written = tokio::task::spawn_blocking(move || {
+            if let Some(watch) = watch {
+                watch.close();
+            }
+        });
         if tokio::time::timeout(WRITES_WITHIN, written).await.is_err() {
             tracing::error!(
                 "the last minute of the history was not written within {} s: the disk hangs",
@@ -388,7 +392,7 @@ fn url(ready: &Ready, door: DoorName, address: &Address) -> String {
     address.tcp().map_or_else(|| address.to_string(), |addr| format!("{scheme}://{addr}"))
 }
 
-fn greeting(server: &Server, quickstart: bool) -> String {
+fn greeting(server: &Server, quickstart: bool, has_pages: bool) -> String {
     let ready = server.ready();
     let at = url(&ready, DoorName::Http, &ready.addr);
     let operations =
@@ -401,7 +405,7 @@ fn greeting(server: &Server, quickstart: bool) -> String {
     if ready.admin.is_some() {
         let _ = writeln!(text, "and answers operators on {operations}");
     }
-    if ready.admin.as_ref().unwrap_or(&ready.addr).tcp().is_some() {
+    if has_pages && ready.admin.as_ref().unwrap_or(&ready.addr).tcp().is_some() {
         let _ = writeln!(text, "with pages at {operations}/ui/");
     }
     if let Some(grpc) = &ready.grpc {

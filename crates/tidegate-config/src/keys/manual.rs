@@ -41,6 +41,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("server.resp", "resp.md"),
     ("server.tls", "running.md#tls"),
     ("server.otlp", "running.md#opentelemetry"),
+    ("server.sight", "http-api.md#sight"),
     ("client_ip", "#client_ip-behind-proxies"),
     ("forward_auth", "forward-auth.md"),
     ("forward_auth.priority_header", "#priorities-keep_for"),

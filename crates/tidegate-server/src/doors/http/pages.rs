@@ -24,7 +24,8 @@ const MAX_FORM: usize = 64 << 10;
 pub(super) fn sight_of(app: &App) -> Result<&Arc<dyn Sight>, Problem> {
     app.decider.sight().ok_or_else(|| {
         Problem::not_found(
-            "this server does not keep what it sees; `tidegate serve` does, and a program sets ServerOptions::sight",
+            "this server does not keep what it sees; set server.sight: on in the policy file of `tidegate serve` and restart it, or \
+             ServerOptions::sight in a program",
         )
     })
 }
