@@ -16,6 +16,8 @@ mod now;
 mod picture;
 mod policy;
 mod session;
+#[cfg(test)]
+mod tests;
 mod why;
 mod words;
 
@@ -116,7 +118,11 @@ impl Asked {
         let is_plain =
             |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | ':' | '-' | '_' | '[' | ']');
         // What stands in a command must not end it.
-        let at = if !host.is_empty() && host.len() <= 255 && host.chars().all(is_plain) { &*host } else { "127.0.0.1:8080" };
+        let at = if !host.is_empty() && host.len() <= 255 && host.chars().all(is_plain) {
+            &*host
+        } else {
+            "127.0.0.1:8080"
+        };
         let scheme = if encrypted { "https" } else { "http" };
         Self {
             path: uri.path().to_owned(),
@@ -264,7 +270,9 @@ impl Page {
             "/ui/guards" => Self::Guards,
             "/ui/changes" => Self::Changes,
             _ => {
-                return named("/ui/policies/").map(Self::Policy).or_else(|| named("/ui/keys/").map(Self::Key));
+                return named("/ui/policies/")
+                    .map(Self::Policy)
+                    .or_else(|| named("/ui/keys/").map(Self::Key));
             }
         })
     }
@@ -544,7 +552,8 @@ impl Pages {
             return Err(wrong());
         }
         // The server lets the answer to a wrong token wait.
-        let tried = frame::ask(door.inside, Some(token), Method::GET, "/v1/overview?w=1m", Bytes::new()).await;
+        let tried =
+            frame::ask(door.inside, Some(token), Method::GET, "/v1/overview?w=1m", Bytes::new()).await;
         if tried.as_ref().is_err_and(|error| error.status() == StatusCode::UNAUTHORIZED) {
             return Err(wrong());
         }

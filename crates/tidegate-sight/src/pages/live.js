@@ -41,6 +41,7 @@ const outline = (values, most, width, height) => {
   const line = values.map((value, at) => `L${(at * step).toFixed(0)} ${y(value)}`).join("");
   return `M0 ${height}${line}L${(Math.max(0, values.length - 1) * step).toFixed(0)} ${height}Z`;
 };
+const labelOf = (title) => title?.textContent.split(": at most ")[0] ?? "";
 const draw = (svg, line, most, width, height) => {
   if (!svg || !Array.isArray(line)) return;
   const points = thinned(line, most);
@@ -49,9 +50,8 @@ const draw = (svg, line, most, width, height) => {
   const [top, worst] = [Math.max(0, ...all), Math.max(0, ...refused)];
   svg.querySelector(".all").setAttribute("d", outline(all, top, width, height));
   svg.querySelector(".refused").setAttribute("d", worst > 0 ? outline(refused, top, width, height) : "");
-  const words = `${svg.dataset.label}: at most ${number(top)} a second, refused at most ${number(worst)}`;
-  setText(svg.querySelector("title"), words);
-  svg.setAttribute("aria-label", words);
+  const title = svg.querySelector("title");
+  setText(title, `${labelOf(title)}: at most ${number(top)} a second, refused at most ${number(worst)}`);
 };
 const LEVELS = { usual: ["ok", "●", "Usual"], unusual: ["warn", "▲", "UNUSUAL"], trouble: ["bad", "■", "TROUBLE"] };
 const live = (name) => document.querySelector(`[data-live="${name}"]`);
@@ -78,7 +78,7 @@ const showRow = (row, policy) => {
   cell("keys", grouped(policy.keys_refused));
   cell("hottest", policy.hottest?.key ?? "–");
   cell("of_rate", policy.hottest?.of_rate == null ? "–" : percent(policy.hottest.of_rate));
-  draw(row.querySelector("svg"), policy.line, 30, 120, 24);
+  draw(row.querySelector("svg"), policy.line, 24, 120, 24);
 };
 const show = (seen) => {
   showVerdict(seen.verdict);
@@ -94,7 +94,7 @@ const show = (seen) => {
     store.className = seen.store.away ? "bad" : "";
   }
   draw(now.querySelector("svg.chart"), seen.requests.line, 180, 720, 140);
-  setText(now.querySelector("figcaption"), `${now.querySelector("svg.chart")?.dataset.label}, until ${seen.at}`);
+  setText(now.querySelector("figcaption"), `${labelOf(now.querySelector("svg.chart title"))}, until ${seen.at}`);
   const rows = new Map([...now.querySelectorAll("tr[data-policy]")].map((row) => [row.dataset.policy, row]));
   let isNew = false;
   for (const policy of seen.policies) {

@@ -11,7 +11,7 @@ const SMALL: (f64, f64) = (120.0, 24.0);
 const LARGE: (f64, f64) = (720.0, 140.0);
 
 /// How many points a small chart has: 50 rows of them fit a page of 128 KB.
-const SMALL_POINTS: usize = 30;
+const SMALL_POINTS: usize = 24;
 
 /// Draws what passed and what was refused, a second, over the window: passed and refused upon each other, and refused
 /// alone. The title says the label and the largest values.
@@ -22,8 +22,8 @@ pub(crate) fn sparkline(points: &[(f64, f64)], label: &str) -> Markup {
 /// Draws a large chart of `(when, passed, refused)`, with a table behind it.
 pub(crate) fn chart(points: &[(u64, f64, f64)], label: &str, now: u64) -> Markup {
     let pairs: Vec<(f64, f64)> = points.iter().map(|(_, passed, refused)| (*passed, *refused)).collect();
-    // A table of hours or of minutes fits the page; of more points every so many.
-    let every = points.len().div_ceil(96).max(1);
+    // Several tables fit a page.
+    let every = points.len().div_ceil(48).max(1);
     html! {
         figure {
             (drawn(&thinned(&pairs, 180), label, LARGE, "chart"))
@@ -69,7 +69,7 @@ fn drawn(points: &[(f64, f64)], label: &str, (width, height): (f64, f64), class:
     let path = |value: fn(&(f64, f64)) -> f64| line(&points, value, most, (width, height));
     let refused = if refused_most > 0.0 { path(|(_, refused)| *refused) } else { String::new() };
     html! {
-        svg class=(class) data-label=(label) viewBox={ "0 0 " (width) " " (height) } preserveAspectRatio="none" role="img" aria-label=(title) {
+        svg class=(class) viewBox={ "0 0 " (width) " " (height) } preserveAspectRatio="none" role="img" {
             title { (title) }
             path class="all" d=(path(|(passed, refused)| passed + refused)) {}
             path class="refused" d=(refused) {}
@@ -114,6 +114,6 @@ mod tests {
         assert!(sparkline(&[], "none").into_string().contains("d=\"M0 24L0 24Z\""));
         let hours: Vec<(u64, f64, f64)> = (0..2_160).map(|at| (at * 3_600, 1.0, 0.0)).collect();
         let large = chart(&hours, "all", 0).into_string();
-        assert!(large.len() < 40_000 && large.matches("<tr>").count() <= 97, "{}", large.len());
+        assert!(large.len() < 40_000 && large.matches("<tr>").count() <= 49, "{}", large.len());
     }
 }
