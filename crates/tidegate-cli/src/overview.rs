@@ -92,6 +92,8 @@ pub(crate) struct PolicyRow {
     /// Passed a second: allowed, delayed, or let through over the limit.
     pub(crate) passed: f64,
     pub(crate) denied: f64,
+    /// Passed near the limit.
+    pub(crate) near: f64,
     pub(crate) would_deny: f64,
     /// The share refused in the last minute.
     pub(crate) share: Option<f64>,
@@ -173,6 +175,7 @@ fn policy(row: &Value) -> PolicyRow {
         name: row["name"].as_str().unwrap_or_default().to_owned(),
         passed: rate("allowed") + rate("delayed") + rate("over"),
         denied: rate("denied"),
+        near: rate("near"),
         would_deny: rate("would_deny"),
         share: number(&row["denied_share"]),
         usual: range(&row["usual"]),

@@ -1,7 +1,13 @@
-//! Lists the keys that a running server refuses most, or that come near their limit, once or again and again.
+//! Lists the keys that a running server refuses most, or that come near their limit, once or again and again; on a
+//! terminal a live view.
+
+mod draw;
+mod live;
+mod state;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::io::{IsTerminal as _, stdin};
 use std::pin::pin;
 
 use anyhow::Result;
@@ -29,9 +35,18 @@ pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
             .build()?
             .block_on(watch(top, &server, printer));
     }
+    if !top.plain && is_live(printer) {
+        return live::run(top, server, printer);
+    }
     let answer = online::ask(&server, &path(top, top.count), None)?;
     printer.value(&answer, |printer| Ok(listed(&answer, top, None, printer)))?;
     Ok(Exit::Done)
+}
+
+/// Whether somebody looks at the output and can press keys.
+fn is_live(printer: &Printer) -> bool {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    printer.is_read() && stdin().is_terminal() && !is_dumb
 }
 
 fn path(top: &Top, count: usize) -> String {
