@@ -689,9 +689,9 @@ mod tests {
     #[test]
     fn keys_are_found_by_refusals_nearness_and_rate() {
         let mut busiest = Busiest::new(6_000);
-        for key in 0..20_000 {
+        for key in 0..20_000_u64 {
             busiest.note(&seen(1, Verdict::Denied, 1_000 + key, 1));
-            if key.is_multiple_of(10_u64) {
+            if key.is_multiple_of(10) {
                 busiest.note(&seen(1, Verdict::Denied, 7, 1));
                 busiest.note(&Seen { near: true, ..seen(2, Verdict::Allowed, 8, 50) });
             }

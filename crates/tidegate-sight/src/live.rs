@@ -1,0 +1,405 @@
+//! What is happening now, as one JSON object: for `/v1/overview`, and each second for all listeners of `/v1/live`.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::clock::SystemClock;
+
+use crate::board::Sum;
+use crate::busiest::Named;
+use crate::history::Step;
+use crate::numbers::{Counts, Series, ServerCounts, ServerSeries};
+use crate::usual::Usual;
+use crate::watch::{Judged, State, Watch, step_for};
+
+/// Policies with a row of their own, those with the most refusals first. The number of the others is told.
+const ROWS: usize = 256;
+
+/// Policies with a line.
+const LINES: usize = 64;
+
+/// Points of a line.
+const POINTS: u64 = 90;
+
+/// Requests, and how many of them were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) denied: u64,
+    pub(crate) requests: u64,
+}
+
+impl Refused {
+    /// Returns the share that was refused, from 0 to 1; `None`: there was no request.
+    pub(crate) fn share(self) -> Option<f64> {
+        (self.requests > 0).then(|| self.denied as f64 / self.requests as f64)
+    }
+}
+
+/// Of a policy: decisions without the store count as neither.
+pub(crate) fn refused(counts: &Counts) -> Refused {
+    let decided = [Series::Allowed, Series::Delayed, Series::Over, Series::Denied];
+    let requests = decided.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
+    Refused { denied: counts.of(Series::Denied), requests }
+}
+
+pub(crate) fn refused_of_server(counts: &ServerCounts) -> Refused {
+    let requests = OUTCOMES.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
+    Refused { denied: counts.of(ServerSeries::Denied), requests }
+}
+
+/// The outcomes of requests; each request has one.
+const OUTCOMES: [ServerSeries; 5] = [
+    ServerSeries::Allowed,
+    ServerSeries::Delayed,
+    ServerSeries::Denied,
+    ServerSeries::Unmatched,
+    ServerSeries::Failed,
+];
+
+/// Returns what is happening. Rates are of the last 10 seconds, shares of the last minute, and refused keys of the last
+/// five; lines, and which policies are quiet, of `window`. Names of keys only if `reveal`.
+///
+/// Without lines it takes the watch's lock once, and does not ask the history's file.
+pub(crate) fn overview(watch: &Watch, window: Duration, reveal: bool, with_lines: bool) -> Value {
+    let history = watch.history.state();
+    let (mut overview, mut rows, now) = {
+        let state = watch.state.lock();
+        let (ten, minute) = (state.recent.ten_seconds(), state.recent.minute());
+        let shown = Shown { state: &state, ten: &ten, minute: &minute, reveal };
+        let (rows, quiet, more) = shown.rows(window);
+        let mut overview = shown.server();
+        overview["quiet"] = json!(quiet);
+        overview["more"] = json!(more);
+        (overview, rows, state.second)
+    };
+    overview["window_s"] = json!(window.as_secs());
+    overview["dropped"] = json!(watch.feed.dropped());
+    overview["history"] =
+        json!({ "on_disk": history.on_disk, "up": history.up, "from": history.oldest.and_then(rfc3339) });
+    if with_lines {
+        let span = LineSpan::new(window, now);
+        let server = watch.history.server(span.step, span.from, span.to);
+        overview["requests"]["line"] = span.line(server.iter().map(|(at, counts)| {
+            let passed = counts.of(ServerSeries::Allowed).saturating_add(counts.of(ServerSeries::Delayed));
+            (*at, passed, counts.of(ServerSeries::Denied))
+        }));
+        for (at, row) in rows.iter_mut().enumerate() {
+            let name = row["name"].as_str().filter(|_| at < LINES);
+            let counts = name.map(|name| watch.history.policy(name, span.step, span.from, span.to));
+            row["line"] = span.line(counts.iter().flatten().map(|(at, counts)| {
+                let passed = counts.of(Series::Allowed).saturating_add(counts.of(Series::Delayed));
+                (*at, passed, counts.of(Series::Denied))
+            }));
+        }
+    }
+    overview["policies"] = Value::Array(rows);
+    overview
+}
+
+/// The state, summed.
+struct Shown<'s> {
+    state: &'s State,
+    ten: &'s Sum,
+    minute: &'s Sum,
+    reveal: bool,
+}
+
+impl Shown<'_> {
+    fn server(&self) -> Value {
+        let (state, ten) = (self.state, self.ten);
+        let (vitals, judged) = (&state.vitals, state.judged(None));
+        let (number, since) = vitals.configuration;
+        let since = SystemClock::wall_time(since).as_nanos() / 1_000_000_000;
+        let rate = |series: ServerSeries| rounded(ten.rate(ten.server.of(series)));
+        let (level, text) = self.verdict();
+        json!({
+            "at": rfc3339(state.second),
+            "started": rfc3339(state.started),
+            "configuration": { "number": number, "since": rfc3339(since) },
+            "store": { "kind": vitals.store, "away": vitals.store_away.as_deref() },
+            "requests": {
+                "per_second": {
+                    "allowed": rate(ServerSeries::Allowed),
+                    "delayed": rate(ServerSeries::Delayed),
+                    "denied": rate(ServerSeries::Denied),
+                    "unmatched": rate(ServerSeries::Unmatched),
+                    "failed": rate(ServerSeries::Failed),
+                },
+                "refused_share": share(refused_of_server(&self.minute.server)),
+                "usual": judged.and_then(usual),
+                "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
+            },
+            "deciding": {
+                "p50_ns": state.took(0.5),
+                "p99_ns": state.took(0.99),
+                "in_flight": vitals.in_flight,
+            },
+            "verdict": { "level": level, "text": text },
+        })
+    }
+
+    /// Returns the rows of the policies that saw something in the window, how many saw nothing, and how many rows are
+    /// left out.
+    fn rows(&self, window: Duration) -> (Vec<Value>, usize, usize) {
+        let from = self.state.second.saturating_sub(window.as_secs());
+        let mut quiet = 0;
+        let mut active = Vec::new();
+        for (policy, last) in self.state.board.policies() {
+            if last == 0 || last < from {
+                quiet += 1;
+            } else {
+                let decided = self.minute.policies.get(&policy).map_or((0, 0), |counts| {
+                    let refused = refused(counts);
+                    (refused.denied, refused.requests)
+                });
+                active.push((Reverse(decided), policy));
+            }
+        }
+        active.sort_unstable();
+        let more = active.len().saturating_sub(ROWS);
+        active.truncate(ROWS);
+        (active.into_iter().map(|(_, policy)| self.row(policy)).collect(), quiet, more)
+    }
+
+    fn row(&self, policy: u16) -> Value {
+        let (board, busiest) = (&self.state.board, &self.state.busiest);
+        let ten = self.ten.policies.get(&policy).copied().unwrap_or_default();
+        let minute = self.minute.policies.get(&policy).copied().unwrap_or_default();
+        let judged = self.state.judged(Some(policy));
+        let rate = |series: Series| rounded(self.ten.rate(ten.of(series)));
+        let hottest = busiest.hottest(policy).map(|(key, units)| {
+            json!({
+                "key": shown_key(busiest.name_of(policy, key).as_ref(), key, self.reveal),
+                "per_second": rounded(units),
+                "of_rate": board.per_second(policy).map(|rate| rounded(units / rate)),
+            })
+        });
+        json!({
+            "name": board.name_of(policy).as_deref(),
+            "per_second": {
+                "allowed": rate(Series::Allowed),
+                "delayed": rate(Series::Delayed),
+                "denied": rate(Series::Denied),
+                "over": rate(Series::Over),
+                "near": rate(Series::Near),
+                "would_deny": rate(Series::WouldDeny),
+                "errors": rate(Series::Errors),
+            },
+            "denied_share": share(refused(&minute)),
+            "usual": judged.and_then(usual),
+            "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
+            "keys_refused": board.keys_refused(policy),
+            "hottest": hottest,
+        })
+    }
+
+    fn unusual_since(&self, judged: &Judged) -> Option<u64> {
+        judged.unusual_since(self.state.second)
+    }
+
+    /// Says in one sentence whether all is well, and who is to blame if not.
+    fn verdict(&self) -> (&'static str, String) {
+        let refused = refused_of_server(&self.minute.server);
+        let judged = self.state.judged(None);
+        let known = judged.and_then(|judged| judged.usual.as_ref());
+        let mut text = match refused.share() {
+            None => "no requests in the last minute".to_owned(),
+            Some(share) => format!("{} % of requests refused", percent(share)),
+        };
+        match known {
+            Some(usual) => text.push_str(&format!("; {}", range(usual))),
+            None => text.push_str("; no baseline yet"),
+        }
+        let since = judged.and_then(|judged| self.unusual_since(judged));
+        let (cause, cause_since) = self.cause(since.is_some());
+        if let Some(since) = since.or(cause_since).and_then(time_of_day) {
+            text.push_str(&format!("; since {since} UTC"));
+        }
+        if let Some(cause) = cause {
+            text.push_str(&format!("; {cause}"));
+        }
+        if let Some(trouble) = self.trouble() {
+            return ("trouble", format!("{trouble}; {text}"));
+        }
+        let level = match (since.or(cause_since), known) {
+            (Some(_), _) => "unusual",
+            (None, Some(_)) => "usual",
+            (None, None) => "unknown",
+        };
+        (level, text)
+    }
+
+    /// Says what keeps requests from being decided, if anything does.
+    fn trouble(&self) -> Option<String> {
+        if let Some(why) = &self.state.vitals.store_away {
+            let why: String = why.chars().take(200).collect();
+            return Some(format!("the store cannot be asked: {why}"));
+        }
+        let (all, failed) =
+            (refused_of_server(&self.minute.server).requests, self.minute.server.of(ServerSeries::Failed));
+        let failing = failed as f64 / all.max(1) as f64;
+        (failing >= 0.01).then(|| format!("{} % of requests could not be decided", percent(failing)))
+    }
+
+    /// Names the policy that refused most in the last minute, of those that refuse more than usual if there are any, and
+    /// its key if one has most of the refusals. The second: since when it refuses more than usual. `is_unusual`: whether
+    /// the whole server does; otherwise policies as usual are not named.
+    fn cause(&self, is_unusual: bool) -> (Option<String>, Option<u64>) {
+        let since =
+            |policy: u16| self.state.judged(Some(policy)).and_then(|judged| self.unusual_since(judged));
+        let refusing = self.minute.policies.iter().map(|(policy, counts)| (*policy, refused(counts)));
+        let refusing = refusing.filter(|(_, refused)| refused.denied > 0);
+        let most = refusing
+            .max_by_key(|(policy, refused)| (since(*policy).is_some(), refused.denied, Reverse(*policy)));
+        let Some((policy, refused)) = most.filter(|(policy, _)| is_unusual || since(*policy).is_some())
+        else {
+            return (None, None);
+        };
+        let name = self.state.board.name_of(policy).unwrap_or_default();
+        let mut text = format!("`{name}` refused {} %", percent(refused.share().unwrap_or(0.0)));
+        if since(policy).is_some()
+            && let Some(usual) = self.state.judged(Some(policy)).and_then(|judged| judged.usual.as_ref())
+        {
+            text.push_str(&format!(" ({})", range(usual)));
+        }
+        match self.state.busiest.most_refused(policy) {
+            Some((busy, share)) if share > 0.5 => {
+                let key = shown_key(busy.name.as_ref(), busy.key, self.reveal);
+                text.push_str(&format!(", {} % of it to one key, {key}", percent(share)));
+            }
+            _ => match self.state.board.keys_refused(policy) {
+                0 => {}
+                1 => text.push_str(", to one key"),
+                keys => text.push_str(&format!(", to {keys} keys")),
+            },
+        }
+        (Some(text), since(policy))
+    }
+}
+
+/// Returns what stands for a key: its name, or its digest, or a number with `~` as long as neither is known.
+pub(crate) fn shown_key(named: Option<&Named>, key: u64, reveal: bool) -> String {
+    match named {
+        Some(named) if reveal => (*named.name).to_owned(),
+        Some(named) => (*named.digest).to_owned(),
+        None => format!("~{key:016x}"),
+    }
+}
+
+/// Rounds a rate to thousandths.
+pub(crate) fn rounded(rate: f64) -> f64 {
+    (rate * 1_000.0).round() / 1_000.0
+}
+
+/// A share with five digits after the point; `None`: there was no request.
+fn share(refused: Refused) -> Option<f64> {
+    refused.share().map(|share| (share * 1e5).round() / 1e5)
+}
+
+fn usual(judged: &Judged) -> Option<Value> {
+    let usual = judged.usual.as_ref()?;
+    Some(json!({ "low": usual.low, "high": usual.high, "days": usual.days }))
+}
+
+/// `usual at this hour 0.4 to 1.2 %`.
+fn range(usual: &Usual) -> String {
+    let when = if usual.from_last_day { "in the last 24 hours" } else { "at this hour" };
+    let (low, high) = (percent(usual.low), percent(usual.high));
+    if low == high { format!("usual {when} {low} %") } else { format!("usual {when} {low} to {high} %") }
+}
+
+/// A share in percent, with one digit after the point, or two below one percent: `17.1`, `0.42`, `0`.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 0.005 {
+        return "under 0.01".to_owned();
+    }
+    let text = if percent < 0.995 { format!("{percent:.2}") } else { format!("{percent:.1}") };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Formats seconds since 1970. `None` after the year 9999.
+fn rfc3339(seconds: u64) -> Option<String> {
+    let seconds = i64::try_from(seconds).ok()?;
+    jiff::Timestamp::from_second(seconds).ok().map(|at| at.to_string())
+}
+
+/// `02:51`.
+fn time_of_day(seconds: u64) -> Option<String> {
+    rfc3339(seconds)?.get(11..16).map(str::to_owned)
+}
+
+/// The time of a line, in parts of which each is a point.
+struct LineSpan {
+    step: Step,
+    /// In seconds since 1970.
+    from: u64,
+    to: u64,
+    /// The seconds of a point: a multiple of the step.
+    each: u64,
+}
+
+impl LineSpan {
+    fn new(window: Duration, now: u64) -> Self {
+        let step = step_for(window.as_secs());
+        let steps = step.seconds();
+        let each = window.as_secs().div_ceil(POINTS).next_multiple_of(steps).max(1);
+        let points = (window.as_secs() / each).max(1);
+        // Up to the last step that is over.
+        let to = now - now % steps;
+        Self { step, from: to.saturating_sub(points * each), to, each }
+    }
+
+    /// Returns `[passed, denied]` a second for each point; times without counts are 0.
+    fn line(&self, counts: impl Iterator<Item = (u64, u64, u64)>) -> Value {
+        let mut points = vec![(0_u64, 0_u64); ((self.to - self.from) / self.each) as usize];
+        for (at, passed, denied) in counts {
+            let index = at.checked_sub(self.from).map(|after| (after / self.each) as usize);
+            if let Some(point) = index.and_then(|index| points.get_mut(index)) {
+                *point = (point.0.saturating_add(passed), point.1.saturating_add(denied));
+            }
+        }
+        let rate = |count: u64| rounded(count as f64 / self.each as f64);
+        points.into_iter().map(|(passed, denied)| json!([rate(passed), rate(denied)])).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_have_digits_that_say_something() {
+        let table = [
+            (0.0, "0"),
+            (0.00004, "under 0.01"),
+            (0.0042, "0.42"),
+            (0.004, "0.4"),
+            (0.00996, "1"),
+            (0.171, "17.1"),
+            (0.2, "20"),
+            (1.0, "100"),
+        ];
+        for (share, text) in table {
+            assert_eq!(percent(share), text);
+        }
+    }
+
+    #[test]
+    fn a_line_has_at_most_ninety_points_of_whole_steps() {
+        for (window, points, each) in
+            [(60, 60, 1), (900, 90, 10), (3_600, 60, 60), (86_400, 90, 960), (90 * 86_400, 90, 86_400)]
+        {
+            let span = LineSpan::new(Duration::from_secs(window), 1_800_000_123);
+            assert_eq!((span.to - span.from, span.each), (points * each, each), "{window}");
+            let line =
+                span.line([(span.from, each, 0), (span.to - 1, 0, 2 * each), (span.to, 9, 9)].into_iter());
+            let line = line.as_array().unwrap();
+            assert_eq!(line.len() as u64, points);
+            assert_eq!((&line[0], &line[line.len() - 1]), (&json!([1.0, 0.0]), &json!([0.0, 2.0])));
+        }
+        let early = LineSpan::new(Duration::from_secs(900), 5);
+        assert_eq!(early.line([(4, 1, 1)].into_iter()), json!([]), "less than a point");
+    }
+}

@@ -1,0 +1,253 @@
+//! Tests of the watch. The time is an argument, and the server is a list of counts.
+
+use tidegate::Tick;
+use tidegate_server::Verdict;
+
+use super::*;
+
+/// 2027-01-15T08:00:00Z.
+const NOW: u64 = 1_800_000_000;
+
+#[derive(Debug, Default)]
+struct Counted(Mutex<Vitals>);
+
+impl Pulse for Counted {
+    fn vitals(&self) -> Vitals {
+        self.0.lock().clone()
+    }
+}
+
+#[derive(Debug)]
+struct NoServer;
+
+impl Inside for NoServer {
+    fn ask(&self, _: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
+        Box::pin(async { Response::new(Bytes::new()) })
+    }
+}
+
+fn begun() -> (Watch, Arc<Counted>) {
+    let (watch, pulse) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(Counted::default()));
+    watch.begin(Arc::<Counted>::clone(&pulse), Arc::new(NoServer));
+    (watch, pulse)
+}
+
+fn saw(watch: &Watch, policy: u16, verdict: Verdict, key: u64) -> bool {
+    watch.saw(Seen { policy, verdict, near: false, key, cost: 1, at: Tick::EPOCH })
+}
+
+fn read(watch: &Watch, path: &str, query: &str) -> Value {
+    let answer = watch.read(path, query, true).unwrap_or_else(|wrong| panic!("{path}?{query}: {wrong:?}"));
+    serde_json::from_str(&answer).unwrap()
+}
+
+#[test]
+fn a_second_of_events_is_seen_in_the_overview_and_in_the_history() {
+    let (watch, pulse) = begun();
+    let (policy, quiet) = (watch.policy("per-ip", Some(10.0)), watch.policy("login", None));
+    assert_ne!(policy, quiet);
+    for number in 0..40 {
+        saw(&watch, policy, if number < 30 { Verdict::Denied } else { Verdict::Allowed }, 7);
+    }
+    *pulse.0.lock() = Vitals {
+        requests: [10, 0, 30, 5, 1, 2, 2],
+        in_flight: 3,
+        durations: vec![(1_000, 50), (2_000, 50), (u64::MAX, 0)],
+        store: "disk",
+        configuration: (18, Tick::from_secs(NOW - 60)),
+        ..Vitals::default()
+    };
+    assert_eq!(watch.turn(NOW * 1_000 + 999), PAUSE);
+    assert_eq!(read(&watch, "/v1/overview", "")["policies"], json!([]), "the second is not over");
+    watch.turn(NOW * 1_000 + 1_001);
+    let overview = read(&watch, "/v1/overview", "w=1m");
+    assert_eq!(overview["at"], "2027-01-15T08:00:01Z");
+    assert_eq!(overview["configuration"]["number"], 18);
+    assert_eq!(overview["store"], json!({ "kind": "disk", "away": null }));
+    let requests = &overview["requests"];
+    assert_eq!(
+        requests["per_second"],
+        json!({ "allowed": 10.0, "delayed": 0.0, "denied": 30.0, "unmatched": 5.0, "failed": 5.0 })
+    );
+    assert_eq!((&requests["refused_share"], &requests["usual"]), (&json!(0.6), &Value::Null));
+    assert_eq!(requests["line"].as_array().unwrap().len(), 60);
+    assert_eq!(requests["line"][59], json!([10.0, 30.0]));
+    assert_eq!(overview["deciding"], json!({ "p50_ns": 1_000, "p99_ns": 1_980, "in_flight": 3 }));
+    assert_eq!((&overview["quiet"], &overview["dropped"]), (&json!(1), &json!(0)));
+    let row = &overview["policies"][0];
+    assert_eq!((&row["name"], &row["denied_share"]), (&json!("per-ip"), &json!(0.75)));
+    assert_eq!((&row["per_second"]["denied"], &row["keys_refused"]), (&json!(30.0), &json!(1)));
+    assert_eq!(row["line"][59], json!([10.0, 30.0]));
+
+    let history = read(&watch, "/v1/history", "policy=per-ip&series=denied&step=1s");
+    assert_eq!(history["step"], 1);
+    assert!(history["series"]["denied"].as_array().unwrap().contains(&json!([NOW, 30])), "{history}");
+    let busiest = read(&watch, "/v1/busiest", "policy=per-ip&by=denied&w=1m&limit=5");
+    assert_eq!(busiest["keys"][0]["count"], 30);
+    assert_eq!(read(&watch, "/v1/changes", "limit=5"), json!({ "changes": [] }));
+
+    // Two minutes later the rates are those of then.
+    (2..122).for_each(|second| _ = watch.turn((NOW + second) * 1_000));
+    let overview = read(&watch, "/v1/overview", "");
+    assert_eq!(overview["requests"]["per_second"]["denied"], 0.0);
+    assert_eq!(overview["requests"]["refused_share"], Value::Null);
+    assert_eq!(overview["policies"][0]["denied_share"], Value::Null);
+    assert_eq!(read(&watch, "/v1/overview", "w=1m")["quiet"], 2);
+}
+
+#[test]
+fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
+    let (watch, pulse) = begun();
+    let policy = watch.policy("per-ip", None);
+    let verdict = |watch: &Watch| {
+        let overview = read(watch, "/v1/overview", "");
+        let verdict = &overview["verdict"];
+        (verdict["level"].as_str().unwrap().to_owned(), verdict["text"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(verdict(&watch).1, "no requests in the last minute; no baseline yet");
+    let minute = |from: u64, denied: u64| {
+        for second in from..from + 70 {
+            for number in 0..100 {
+                let verdict = if number < denied { Verdict::Denied } else { Verdict::Allowed };
+                saw(&watch, policy, verdict, 7);
+            }
+            {
+                let mut vitals = pulse.0.lock();
+                vitals.requests[0] += 100 - denied;
+                vitals.requests[2] += denied;
+            }
+            watch.turn((NOW + second) * 1_000);
+        }
+    };
+    let usual = |low: f64, high: f64| Judged {
+        usual: Some(Usual { low, high, keys_high: 10, days: 9, from_last_day: false }),
+        asked: Some(NOW),
+        above_since: None,
+    };
+    minute(1, 20);
+    let unknown = "20 % of requests refused; no baseline yet";
+    assert_eq!(verdict(&watch), ("unknown".to_owned(), unknown.to_owned()));
+    {
+        let judged = &mut watch.state.lock().judged;
+        judged.insert(None, usual(0.004, 0.012));
+        judged.insert(Some(policy), usual(0.0, 0.002));
+    }
+    minute(71, 20);
+    let (level, text) = verdict(&watch);
+    assert_eq!(level, "unusual");
+    assert_eq!(
+        text,
+        "20 % of requests refused; usual at this hour 0.4 to 1.2 %; since 08:01 UTC; `per-ip` refused 20 % \
+         (usual at this hour 0 to 0.2 %), 100 % of it to one key, ~0000000000000007"
+    );
+    pulse.0.lock().store_away = Some("connection refused".to_owned());
+    minute(141, 0);
+    let (level, text) = verdict(&watch);
+    assert_eq!(level, "trouble");
+    let as_usual = "0 % of requests refused; usual at this hour 0.4 to 1.2 %";
+    assert_eq!(text, format!("the store cannot be asked: connection refused; {as_usual}"));
+    pulse.0.lock().store_away = None;
+    minute(211, 0);
+    assert_eq!(verdict(&watch), ("usual".to_owned(), as_usual.to_owned()));
+}
+
+#[test]
+fn names_are_learned_when_they_are_wanted_and_shown_to_whoever_may_see_them() {
+    let (watch, _) = begun();
+    let policy = watch.policy("per-ip", None);
+    assert!(!saw(&watch, policy, Verdict::Denied, 7));
+    watch.turn((NOW + 1) * 1_000);
+    let key = |query: &str| read(&watch, "/v1/busiest", query)["keys"][0]["key"].clone();
+    assert_eq!(key(""), "~0000000000000007");
+    assert!(saw(&watch, policy, Verdict::Denied, 7), "the name is wanted");
+    watch.named(policy, 7, "client.ip=203.0.113.9", "#0123456789abcdef");
+    assert!(!saw(&watch, policy, Verdict::Denied, 7));
+    watch.turn((NOW + 2) * 1_000);
+    assert_eq!(
+        (key("reveal=false"), key("reveal=true")),
+        (json!("#0123456789abcdef"), json!("client.ip=203.0.113.9"))
+    );
+    assert_eq!(watch.read("/v1/busiest", "reveal=true", false).unwrap_err().0, 403);
+    let live = watch.live();
+    assert!(!live.borrow().contains("203.0.113.9"));
+}
+
+#[test]
+fn listeners_share_one_text_a_second_without_lines() {
+    let (watch, _) = begun();
+    watch.turn((NOW + 1) * 1_000);
+    let (mut one, two) = (watch.live(), watch.live());
+    assert!(one.borrow_and_update().contains("08:00:01Z"), "the first text is not an old one");
+    watch.turn((NOW + 1) * 1_000 + 500);
+    assert!(!one.has_changed().unwrap());
+    watch.turn((NOW + 2) * 1_000);
+    assert!(one.has_changed().unwrap() && Arc::ptr_eq(&one.borrow(), &two.borrow()));
+    let text: Value = serde_json::from_str(&one.borrow()).unwrap();
+    assert_eq!((&text["at"], text["requests"].get("line")), (&json!("2027-01-15T08:00:02Z"), None));
+}
+
+/// Whatever the clock does, there is one span a second at most, and what is kept stays bounded.
+#[test]
+fn a_clock_that_jumps_does_no_harm() {
+    let (watch, _) = begun();
+    let policy = watch.policy("per-ip", Some(1.0));
+    let second = || watch.state.lock().second;
+    watch.turn((NOW + 1) * 1_000);
+    watch.turn((NOW - 9) * 1_000);
+    assert_eq!(second(), NOW + 1, "it stands still for ten seconds");
+    for now in [NOW - 3_600, NOW + 86_400 * 400, 0, u64::MAX / 1_000, NOW] {
+        saw(&watch, policy, Verdict::Denied, 7);
+        watch.turn(now.saturating_mul(1_000));
+        watch.turn((now + 1).saturating_mul(1_000));
+        assert!(second() >= now);
+        read(&watch, "/v1/overview", "w=90d");
+        read(&watch, "/v1/busiest", "w=24h");
+        read(&watch, "/v1/history", "from=0&to=18446744073709551615");
+    }
+}
+
+#[test]
+fn a_wrong_query_is_told_what_works() {
+    let (watch, _) = begun();
+    for (path, query, status, part) in [
+        ("/v1/overview", "w=15x", 400, "parameter `w`: `15x` cannot be used; use 1m, 15m, 24h"),
+        ("/v1/overview", "w=1s", 400, "`w`"),
+        ("/v1/overview", "w=18446744073709551615d", 400, "`w`"),
+        ("/v1/overview", "window=1m", 400, "no parameter `window`; use w, reveal"),
+        ("/v1/busiest", "w=90d", 400, "use 1m, 15m or 24h"),
+        ("/v1/busiest", "by=size", 400, "use denied, near or rate"),
+        ("/v1/busiest", "limit=0", 400, "use 1 to 500"),
+        ("/v1/busiest", "policy=nope", 404, "/v1/policies"),
+        ("/v1/busiest", "reveal=yes", 400, "use true or false"),
+        ("/v1/history", "policy=nope", 404, "/v1/policies"),
+        ("/v1/history", "series=allowed,size", 400, "`size` is not counted; use allowed, delayed"),
+        ("/v1/history", "from=9&to=8", 400, "`from` is 9, which is not before `to`, 8"),
+        ("/v1/history", "from=now", 400, "use seconds since 1970"),
+        ("/v1/history", "step=5m", 400, "use 1s, 1m or 1h"),
+        ("/v1/changes", "limit=201", 400, "use 1 to 200"),
+        ("/v1/other", "", 404, "nothing"),
+    ] {
+        let (told, detail) = watch.read(path, query, true).unwrap_err();
+        assert!(told == status && detail.contains(part), "{path}?{query}: {told} {detail}");
+    }
+}
+
+#[test]
+fn quantiles_are_between_bounds() {
+    assert_eq!(quantile(&[], 0.5), None);
+    assert_eq!(quantile(&[(1_000, 0), (u64::MAX, 0)], 0.5), None);
+    assert_eq!(quantile(&[(1_000, 0), (2_000, 4), (u64::MAX, 0)], 0.5), Some(1_500));
+    assert_eq!(quantile(&[(1_000, 1), (2_000, 0), (u64::MAX, 9)], 0.5), Some(2_000));
+    assert_eq!(more_durations(&[(1, 5), (2, 3)], &[(1, 4), (2, 4)]), [(1, 1), (2, 0)]);
+    assert_eq!(more_durations(&[(1, 5)], &[]), [(1, 5)]);
+}
+
+#[test]
+fn the_thread_ends_with_the_watch() {
+    let (begin, begins) = mpsc::channel();
+    // The first begins; the second is the end of the first pause.
+    (0..2).for_each(|_| begin.send(()).unwrap());
+    run(&Weak::new(), &begins);
+    drop(begin);
+    run(&Weak::new(), &begins);
+}
