@@ -123,7 +123,7 @@ pub trait Sight: fmt::Debug + Send + Sync {
     fn live(&self) -> watch::Receiver<Arc<str>>;
 
     /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON.
-    /// `reveal`: the caller may see the names of keys.
+    /// `reveal`: the caller asks for the names of keys, and may see them; the query then has `reveal=true`.
     ///
     /// # Errors
     /// The status and the detail of a problem.
