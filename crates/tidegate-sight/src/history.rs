@@ -1,0 +1,296 @@
+//! What was: counts of each second, minute and hour, and the changes.
+//!
+//! | spans | for | where |
+//! |---|---|---|
+//! | 1 s, of the 64 busiest policies; 10 s of the others | 15 min | memory |
+//! | 1 min | 24 h | file |
+//! | 5 min, of policies only what tells what is usual | 29 days | file |
+//! | 1 h | 90 days | file |
+//!
+//! The [file](self::file) is `history.redb` in a folder; policies are found in it by their names, so they hold over
+//! restarts. A thread [writes](self::writer) it once a minute, so a crash loses 60 seconds. Spans are added to what is
+//! there, so a restart within a minute continues it, and a clock that goes back counts into the past. When the disk is
+//! full or gone, counts wait in memory. Counters have nothing to do with any of it.
+//!
+//! The file has at most 64 MiB ([`file::MOST_IN_FILE`]); memory at most 4 MiB of seconds of the busiest policies, 8 KiB
+//! for each other, some hundred bytes a policy for the minute that is not written yet, and 16 MiB when the disk is away.
+
+mod codec;
+mod file;
+mod tiers;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use parking_lot::Mutex;
+
+use self::codec::Row;
+use self::file::{MOST_IN_MEMORY, MOST_STORED, Place};
+pub(crate) use self::tiers::DAY;
+use self::tiers::{Deltas, SERVER, Tier, absorb};
+use self::writer::{Shared, Writer};
+use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
+
+/// The length of the spans that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Second,
+    Minute,
+    Hour,
+}
+
+impl Step {
+    pub(crate) const fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+        }
+    }
+}
+
+/// Whether the history is kept, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Whether it is kept in a file; otherwise it ends with the process.
+    pub(crate) on_disk: bool,
+    /// Whether the last write succeeded.
+    pub(crate) up: bool,
+    /// When the oldest span began that is kept.
+    pub(crate) oldest: Option<u64>,
+    /// The bytes of the file, or of what is kept without one.
+    pub(crate) bytes: u64,
+}
+
+/// Five minutes of a policy, or of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// The beginning, in seconds since 1970.
+    pub(crate) at: u64,
+    /// Decisions: allowed, delayed, denied, and over.
+    pub(crate) requests: u64,
+    pub(crate) denied: u64,
+    /// Keys refused. The server counts none.
+    pub(crate) keys: u64,
+}
+
+/// The most points of one reading.
+const MOST_POINTS: u64 = 1_000;
+
+/// The history of a server. Dropping it writes what has not been written.
+pub(crate) struct History {
+    shared: Arc<Shared>,
+    has_folder: bool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl History {
+    /// Opens the history of a folder; without one, begins one in memory. Blocks while the file is read: less than a
+    /// second. Returns also why the file cannot be used: then counts wait in memory, and it is tried again each minute.
+    pub(crate) fn open(folder: Option<&Path>, now: u64) -> (Self, Option<String>) {
+        match folder {
+            Some(folder) => Self::begin(Place::Folder(folder.to_owned()), MOST_STORED, now),
+            None => Self::begin(Place::Memory, MOST_IN_MEMORY, now),
+        }
+    }
+
+    fn begin(place: Place, most_stored: u64, now: u64) -> (Self, Option<String>) {
+        let path = match &place {
+            Place::Folder(folder) => Some(folder.join(file::NAME)),
+            Place::Memory => None,
+        };
+        let shared = Arc::new(Shared::new(now));
+        let writer = Writer::new(place, most_stored);
+        let mut why = writer.attach(&shared).err();
+        let writes = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("sight-history".to_owned())
+            .spawn(move || writer::run(writer, &writes))
+            .map_err(|error| why = Some(format!("no thread could be started to write it: {error}")))
+            .ok();
+        shared.memory.lock().up = why.is_none();
+        let why = why.map(|why| match &path {
+            Some(path) => format!("the history cannot be kept in `{}`: {why}", path.display()),
+            None => format!("the history cannot be kept: {why}"),
+        });
+        let history = Self { shared, has_folder: path.is_some(), thread: Mutex::new(thread) };
+        (history, why)
+    }
+
+    /// Adds a second, or another span within a minute. Takes some microseconds, and never waits for the disk. Times may
+    /// go back and ahead: a span is added to the minute in which it began.
+    pub(crate) fn push(&self, span: &Span, name_of: &dyn Fn(u16) -> Option<Arc<str>>) {
+        // Before the lock, whatever the names need.
+        let named = |(number, counts): &(u16, Counts)| {
+            let name = name_of(*number).filter(|name| **name != *SERVER)?;
+            (!counts.is_zero()).then_some((name, counts.0))
+        };
+        let policies: Vec<(Arc<str>, Row)> = span.policies.iter().filter_map(named).collect();
+        let mut server: Row = Row::default();
+        server[..ServerSeries::ALL.len()].copy_from_slice(&span.server.0);
+        let mut locked = self.shared.memory.lock();
+        let memory = &mut *locked;
+        memory.now = span.at;
+        memory.recent.add(span.at, &server, &policies);
+        memory.waiting.add(&Arc::from(SERVER), span.at, &server);
+        for (name, row) in &policies {
+            memory.waiting.add(name, span.at, row);
+        }
+        memory.bound();
+    }
+
+    /// Returns what was counted of a policy in the spans that begin from `from` on and before `to`, in their order;
+    /// where nothing was counted there is no span. The last may not have ended yet. With more than 1,000 steps between
+    /// the two, only the last 1,000 are read: ask with a longer step, or in parts.
+    ///
+    /// Seconds of policies that are not among the 64 busiest are a tenth of ten seconds.
+    pub(crate) fn policy(&self, name: &str, step: Step, from: u64, to: u64) -> Vec<(u64, Counts)> {
+        if name == SERVER {
+            return Vec::new();
+        }
+        self.read(name, step, from, to).into_iter().map(|(at, row)| (at, Counts(row))).collect()
+    }
+
+    /// The same of the server. Spans in which it did not run are absent; of others, [`ServerSeries::Up`] tells for how
+    /// many seconds it ran.
+    pub(crate) fn server(&self, step: Step, from: u64, to: u64) -> Vec<(u64, ServerCounts)> {
+        let counts = |row: Row| ServerCounts(std::array::from_fn(|series| row[series]));
+        self.read(SERVER, step, from, to).into_iter().map(|(at, row)| (at, counts(row))).collect()
+    }
+
+    fn read(&self, name: &str, step: Step, from: u64, to: u64) -> Vec<(u64, Row)> {
+        let tier = match step {
+            Step::Minute => Tier::Minute,
+            Step::Hour => Tier::Hour,
+            Step::Second => {
+                let memory = self.shared.memory.lock();
+                let (from, to) = bounded(step, from, to, memory.now);
+                return match name {
+                    SERVER => memory.recent.read_server(from, to),
+                    _ => memory.recent.read(name, from, to),
+                };
+            }
+        };
+        let now = self.shared.memory.lock().now;
+        let mut rows = self.rows(tier, name, &[bounded(step, from, to, now)]);
+        // More only after a clock that was ahead.
+        rows.split_off(rows.len().saturating_sub(MOST_POINTS as usize))
+    }
+
+    /// Returns the windows of a policy, or of the server, in some ranges of times that do not overlap, in their order.
+    pub(crate) fn windows(&self, policy: Option<&str>, ranges: &[(u64, u64)]) -> Vec<Window> {
+        let rows = self.rows(Tier::Window, policy.unwrap_or(SERVER), ranges);
+        let window = |(at, row): (u64, Row)| match policy {
+            Some(_) => {
+                let of = |series: Series| row[series as usize];
+                let passed =
+                    of(Series::Allowed).saturating_add(of(Series::Delayed)).saturating_add(of(Series::Over));
+                let denied = of(Series::Denied);
+                Window { at, requests: passed.saturating_add(denied), denied, keys: of(Series::KeysRefused) }
+            }
+            None => {
+                let of = |series: ServerSeries| row[series as usize];
+                // Each request has one outcome. The overview and the effects of changes take shares of the same whole.
+                let outcomes = [
+                    ServerSeries::Allowed,
+                    ServerSeries::Delayed,
+                    ServerSeries::Denied,
+                    ServerSeries::Unmatched,
+                    ServerSeries::Failed,
+                ];
+                let requests = outcomes.into_iter().map(of).fold(0, u64::saturating_add);
+                Window { at, requests, denied: of(ServerSeries::Denied), keys: 0 }
+            }
+        };
+        rows.into_iter().map(window).collect()
+    }
+
+    /// Reads the file, and adds what is not in it yet.
+    fn rows(&self, tier: Tier, name: &str, ranges: &[(u64, u64)]) -> Vec<(u64, Row)> {
+        let of = |deltas: &Deltas| -> Vec<(u64, Row)> {
+            ranges.iter().flat_map(|(from, to)| deltas.read(tier, name, *from, *to)).collect()
+        };
+        // The parts by the number of the write that adds them to the file.
+        let (file, parts) = {
+            let memory = self.shared.memory.lock();
+            let mut parts = vec![(memory.next, of(&memory.waiting))];
+            parts.extend(memory.writing.iter().map(|writing| (writing.number, of(&writing.deltas))));
+            (memory.file.clone(), parts)
+        };
+        let (mut rows, mut written) = (BTreeMap::new(), 0);
+        if let Some(file) = file {
+            match file.read(tier, name, ranges, &mut rows) {
+                Ok(number) => written = number,
+                // The next write will find out why.
+                Err(_) => rows.clear(),
+            }
+        }
+        for (number, part) in parts {
+            // What was written meanwhile is among the rows already.
+            if number > written {
+                for (at, row) in part {
+                    absorb(name, rows.entry(at).or_default(), &row);
+                }
+            }
+        }
+        rows.into_iter().collect()
+    }
+
+    /// Keeps a change, a line of text for whoever wrote it, under a number; a later one of the same number replaces it.
+    /// The 200 of the highest numbers are kept, and at most 8 MiB. It is in the file within a minute.
+    pub(crate) fn put_change(&self, number: u64, text: &str) {
+        self.shared.memory.lock().changes.put(number, Arc::from(text));
+    }
+
+    /// Returns the changes of the highest numbers, those first.
+    pub(crate) fn changes(&self, most: usize) -> Vec<(u64, String)> {
+        let memory = self.shared.memory.lock();
+        let newest = memory.changes.texts.iter().rev().take(most);
+        newest.map(|(number, text)| (*number, String::from(&**text))).collect()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        let memory = self.shared.memory.lock();
+        let oldest = [memory.extent.oldest, memory.waiting.oldest()].into_iter().flatten().min();
+        State {
+            on_disk: self.has_folder && memory.file.is_some(),
+            up: memory.up,
+            oldest,
+            bytes: memory.extent.bytes,
+        }
+    }
+
+    /// Writes what has not been written, and lets the file go. Blocks until then. Later counts are kept in memory.
+    pub(crate) fn close(&self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Returns the part of a range that is read.
+fn bounded(step: Step, from: u64, to: u64, now: u64) -> (u64, u64) {
+    // The span that has not ended is the last, but for a clock that was ahead.
+    let last = to.min(now.saturating_add(step.seconds()));
+    (from.max(last.saturating_sub(MOST_POINTS * step.seconds())), to.min(now.saturating_add(DAY)))
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("History").field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
