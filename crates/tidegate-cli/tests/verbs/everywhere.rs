@@ -3,7 +3,7 @@
 
 use crate::verbs::{Desk, sample};
 
-const VERBS: [&[&str]; 35] = [
+const VERBS: [&[&str]; 40] = [
     &["serve"],
     &["init"],
     &["config"],
@@ -11,12 +11,17 @@ const VERBS: [&[&str]; 35] = [
     &["config", "show"],
     &["config", "schema"],
     &["config", "fmt"],
+    &["config", "diff"],
     &["simulate"],
     &["replay"],
     &["suggest"],
     &["explain"],
     &["bench"],
     &["top"],
+    &["stat"],
+    &["tail"],
+    &["why"],
+    &["changes"],
     &["key"],
     &["key", "list"],
     &["key", "get"],
@@ -59,6 +64,9 @@ fn every_verb_has_help_and_refuses_flags_it_does_not_know() {
     assert_eq!(desk.run(&["-V"]).code(0).out.lines().collect::<Vec<_>>(), [version.lines().next().unwrap()]);
 }
 
+const ASKING: [&str; 10] =
+    ["explain", "top", "stat", "tail", "why", "changes", "key", "switch", "ready", "breaker"];
+
 /// Only verbs that use a server have the flags for it; for other verbs these flags would have no effect.
 #[test]
 fn only_those_who_ask_a_server_have_flags_for_it() {
@@ -66,7 +74,7 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
     for verb in VERBS {
         let help = desk.run(&[verb, &["--help"]].concat()).code(0).out;
         let has = |flag: &str| help.contains(&format!("  {flag} <"));
-        let asks = ["explain", "top", "key", "switch", "ready", "breaker"].contains(&verb[0]);
+        let asks = verb[..] == ["config", "diff"] || ASKING.contains(&verb[0]);
         assert_eq!(has("--server"), asks, "{verb:?}: {help}");
         for flag in ["--ca", "--client-cert", "--client-key"] {
             assert_eq!(has(flag), asks || verb[0] == "bench", "{verb:?} {flag}: {help}");
@@ -79,7 +87,9 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
     // The message must not suggest --speed, a similarly spelled option of replay.
     let replay = desk.run(&["replay", "--server", "http://127.0.0.1:1", "access.log"]).code(2);
     assert!(
-        replay.err.contains("'--server' is an option of: explain, top, key, switch, breaker, ready"),
+        replay.err.contains(
+            "'--server' is an option of: config diff, explain, top, stat, tail, why, changes, key, switch, breaker, ready"
+        ),
         "{replay:?}"
     );
     assert!(!replay.err.contains("--speed"), "{replay:?}");
