@@ -23,6 +23,7 @@
 //! | `unread` | a caller who asks for much and reads nothing | what is held for all callers together is bounded, and others are answered meanwhile |
 //! | `values` | a caller who writes its address or path in another way | no way of writing walks around a limit or a list |
 //! | `tokens` | a caller with no token, two, or one that was taken away | guesses are slow and keep nobody out, and a stream ends with its token |
+//! | `pages` | a stranger without a login, with endless forms, or who listens and reads nothing | no page is shown, nothing is changed, and what is held is bounded |
 //! | `policy_file` | the author of a file, careless or hostile | it is refused in bounded time and memory, or it holds for somebody |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
@@ -39,6 +40,7 @@ mod forward_auth;
 mod full_store;
 mod grpc;
 mod log;
+mod pages;
 mod policy_file;
 mod priority;
 pub(crate) mod proxy;
