@@ -609,7 +609,7 @@ struct Entry {
 const NAME_BYTES: usize = 8 << 20;
 
 /// Longer names and digests are cut: callers choose names.
-const NAME: usize = 512;
+const NAME: usize = 256;
 
 impl Entry {
     /// The texts, the counts before them, and the entry with its part of the table's free places.

@@ -38,26 +38,32 @@ pub(crate) struct Feed {
     joined: Mutex<Vec<Arc<Ring>>>,
     /// Rings in both lists.
     count: AtomicUsize,
+    /// Events dropped, as far as the reader knows.
     dropped: AtomicU64,
     /// By [`mark`]; 0 is empty.
     wanted: [AtomicU64; WANTED],
 }
 
-/// The events of one thread. `head` and `tail` count events since the beginning; they are on lines of their own, since
-/// each is written by one side and read by the other.
+/// The events of one thread.
 #[derive(Debug)]
 struct Ring {
     events: Box<[[AtomicU64; 3]]>,
-    /// Events written.
-    head: Line,
-    /// Events read.
-    tail: Line,
+    /// What the thread has done, which only it writes.
+    written: Progress,
+    /// What the reader has seen of it, which only the reader writes.
+    read: Progress,
 }
 
-/// A number on cache lines of its own; two lines, since processors fetch pairs.
+/// Counts since the beginning, on cache lines of their own, since one side writes them and the other reads them; two
+/// lines, since processors fetch pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct Progress {
+    events: AtomicU64,
+    /// Events that found the ring full. Counted here, since a count that all threads share would cost most when there is
+    /// most to do.
+    dropped: AtomicU64,
+}
 
 /// A thread's end of its ring.
 struct Writer {
@@ -93,14 +99,17 @@ impl Feed {
     /// is dropped, and counted, if the ring is full, if there are 256 rings, or if the thread is ending.
     #[inline]
     pub(crate) fn append(&self, seen: Seen) -> bool {
-        let appended = WRITERS.try_with(|writers| {
+        let has_ring = WRITERS.try_with(|writers| {
             let Ok(mut writers) = writers.try_borrow_mut() else { return false };
-            match writers.first_mut() {
-                Some(writer) if writer.feed == self.id => writer.write(&seen),
-                _ => self.append_first(&mut writers, &seen),
+            if let Some(writer) = writers.first_mut()
+                && writer.feed == self.id
+            {
+                writer.write(&seen);
+                return true;
             }
+            self.append_first(&mut writers, &seen)
         });
-        if !appended.unwrap_or(false) {
+        if !has_ring.unwrap_or(false) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         let mark = mark(seen.policy, seen.key);
@@ -108,8 +117,7 @@ impl Feed {
         self.wanted[slot(mark)].load(Ordering::Relaxed) == mark
     }
 
-    /// Appends with a ring that this thread used before another feed's, or with a new one. Returns whether there is one
-    /// with room.
+    /// Appends with a ring that this thread used before another feed's, or with a new one. Returns whether there is one.
     #[cold]
     fn append_first(&self, writers: &mut Vec<Writer>, seen: &Seen) -> bool {
         if let Some(at) = writers.iter().position(|writer| writer.feed == self.id) {
@@ -119,7 +127,10 @@ impl Feed {
             writers.truncate(REMEMBERED - 1);
             writers.insert(0, Writer { feed: self.id, ring, head: 0, tail: 0 });
         }
-        writers.first_mut().is_some_and(|writer| writer.write(seen))
+        if let Some(writer) = writers.first_mut() {
+            writer.write(seen);
+        }
+        true
     }
 
     /// Makes a ring; `None` if there are enough.
@@ -149,14 +160,16 @@ impl Feed {
             // Asked before the events are read: if the thread has ended, all that it wrote is read now. `get_mut`
             // synchronizes with the drop of the thread's reference; `strong_count` would not.
             let has_ended = Arc::get_mut(ring).is_some();
-            fullest = fullest.max(ring.read(&mut each));
+            let taken = ring.read(&mut each);
+            fullest = fullest.max(taken.events);
+            self.dropped.fetch_add(taken.dropped, Ordering::Relaxed);
             !has_ended
         });
         self.count.fetch_sub(before - rings.len(), Ordering::Relaxed);
         fullest
     }
 
-    /// Returns how many events were dropped since the start.
+    /// Returns how many events were dropped since the start, until the last call of [`Self::drain`].
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -191,12 +204,15 @@ fn slot(mark: u64) -> usize {
 impl Ring {
     fn new() -> Self {
         let events = (0..EVENTS).map(|_| array::from_fn(|_| AtomicU64::new(0))).collect();
-        Self { events, head: Line::default(), tail: Line::default() }
+        Self { events, written: Progress::default(), read: Progress::default() }
     }
 
-    fn read(&self, each: &mut impl FnMut(Seen)) -> u64 {
-        // Relaxed: only the reader writes it. Acquire: pairs with the Release in `write`, so the events are whole.
-        let (tail, head) = (self.tail.0.load(Ordering::Relaxed), self.head.0.load(Ordering::Acquire));
+    /// Hands over the new events.
+    fn read(&self, each: &mut impl FnMut(Seen)) -> Taken {
+        // Acquire: pairs with the Release in `write`, so the events are whole. The others are Relaxed: `read` is written
+        // here only, and a drop that is not seen yet is seen the next time.
+        let head = self.written.events.load(Ordering::Acquire);
+        let tail = self.read.events.load(Ordering::Relaxed);
         for at in tail..head {
             let event = &self.events[at as usize % EVENTS];
             each(unpacked([
@@ -206,29 +222,41 @@ impl Ring {
             ]));
         }
         // Release: pairs with the Acquire in `write`, which overwrites events only after they were read.
-        self.tail.0.store(head, Ordering::Release);
-        head - tail
+        self.read.events.store(head, Ordering::Release);
+        let dropped = self.written.dropped.load(Ordering::Relaxed);
+        let known = self.read.dropped.load(Ordering::Relaxed);
+        self.read.dropped.store(dropped, Ordering::Relaxed);
+        Taken { events: head - tail, dropped: dropped - known }
     }
 }
 
+/// What a reading found new.
+struct Taken {
+    events: u64,
+    dropped: u64,
+}
+
 impl Writer {
-    /// Returns whether there was room.
+    /// Writes an event, or counts it as dropped if there is no room.
     #[inline]
-    fn write(&mut self, seen: &Seen) -> bool {
+    fn write(&mut self, seen: &Seen) {
+        let ring = &*self.ring;
         if self.head - self.tail >= EVENTS as u64 {
-            self.tail = self.ring.tail.0.load(Ordering::Acquire);
+            self.tail = ring.read.events.load(Ordering::Acquire);
             if self.head - self.tail >= EVENTS as u64 {
-                return false;
+                // No read-modify-write: only this thread writes it.
+                let dropped = ring.written.dropped.load(Ordering::Relaxed);
+                ring.written.dropped.store(dropped + 1, Ordering::Relaxed);
+                return;
             }
         }
-        let event = &self.ring.events[self.head as usize % EVENTS];
+        let event = &ring.events[self.head as usize % EVENTS];
         let [key, at, rest] = packed(seen);
         event[0].store(key, Ordering::Relaxed);
         event[1].store(at, Ordering::Relaxed);
         event[2].store(rest, Ordering::Relaxed);
         self.head += 1;
-        self.ring.head.0.store(self.head, Ordering::Release);
-        true
+        ring.written.events.store(self.head, Ordering::Release);
     }
 }
 
@@ -341,9 +369,9 @@ mod tests {
         for number in 0..EVENTS as u64 + 100 {
             feed.append(event(1, number));
         }
-        assert_eq!(feed.dropped(), 100);
         let mut keys = Vec::new();
         assert_eq!(feed.drain(|seen| keys.push(seen.key)), EVENTS as u64);
+        assert_eq!(feed.dropped(), 100);
         assert!(keys.iter().copied().eq(0..EVENTS as u64));
         feed.append(event(1, 7));
         assert_eq!((feed.drain(|_| ()), feed.dropped()), (1, 100));
