@@ -395,7 +395,7 @@ impl Pages {
         if asked.is_post
             && let Err(refused) = asked.refuse_foreign_form(ctx.form_token())
         {
-            return self.framed(asked, &ctx, "Not allowed", "", false, Err(refused)).await;
+            return framed(asked, &ctx, "Not allowed", "", false, Err(refused)).await;
         }
         if asked.path == "/ui/logout" {
             return self.log_out(asked, &ctx, door, holder).await;
@@ -404,7 +404,7 @@ impl Pages {
             return self.overview(&ctx, door, holder).await;
         }
         let Some(page) = Page::of(&asked.path) else {
-            let answer = self.framed(asked, &ctx, "Not found", "", false, Ok(nothing(&asked.path))).await;
+            let answer = framed(asked, &ctx, "Not found", "", false, Ok(nothing(&asked.path))).await;
             return with_status(answer, StatusCode::NOT_FOUND);
         };
         let (title, section) = page.title();
@@ -423,7 +423,7 @@ impl Pages {
             self.sessions.end(&holder.id);
             return with_cookie(self.nobody(asked, door), &session::cookie(None, door.encrypted));
         }
-        self.framed(asked, &ctx, &title, section, page.renews(), shown).await
+        framed(asked, &ctx, &title, section, page.renews(), shown).await
     }
 
     fn context<'a>(
@@ -454,31 +454,6 @@ impl Pages {
             address: &asked.address,
         };
         Context::new(of, caller, door.inside, &self.known)
-    }
-
-    /// Puts a page, or why it cannot be shown, into the frame.
-    async fn framed(
-        &self,
-        asked: &Asked,
-        ctx: &Context<'_>,
-        title: &str,
-        section: &str,
-        renews: bool,
-        shown: Result<Markup, PageError>,
-    ) -> Response<Bytes> {
-        ctx.learn_state().await;
-        let (status, main) = match shown {
-            Ok(main) => (StatusCode::OK, main),
-            Err(error) => (error.status(), error.markup()),
-        };
-        let frame = Frame {
-            title,
-            section,
-            renews: renews && status == StatusCode::OK,
-            theme: asked.theme(),
-            navigates: true,
-        };
-        page(status, ctx.page(frame, &main))
     }
 
     /// Shows something to a caller who is not known.
@@ -577,7 +552,7 @@ impl Pages {
         if !asked.is_post {
             let detail = "log out by the button at the top of each page";
             let error = PageError::new(StatusCode::METHOD_NOT_ALLOWED, detail);
-            return self.framed(asked, ctx, "Log out", "", false, Err(error)).await;
+            return framed(asked, ctx, "Log out", "", false, Err(error)).await;
         }
         if let Some(holder) = holder {
             self.sessions.end(&holder.id);
@@ -610,17 +585,43 @@ impl Pages {
     }
 }
 
+/// Puts a page, or why it cannot be shown, into the frame.
+async fn framed(
+    asked: &Asked,
+    ctx: &Context<'_>,
+    title: &str,
+    section: &str,
+    renews: bool,
+    shown: Result<Markup, PageError>,
+) -> Response<Bytes> {
+    ctx.learn_state().await;
+    let (status, main) = match shown {
+        Ok(main) => (StatusCode::OK, main),
+        Err(error) => (error.status(), error.markup()),
+    };
+    let frame = Frame {
+        title,
+        section,
+        renews: renews && status == StatusCode::OK,
+        theme: asked.theme(),
+        navigates: true,
+    };
+    page(status, ctx.page(frame, &main))
+}
+
 /// Learns the name of a token and its scopes (`None`: all) from refusals, which say both. What is asked for changes
 /// nothing: there is no policy without a name.
 async fn holder_of(inside: &dyn Inside, token: &str) -> (String, Option<Vec<&'static str>>) {
-    let questions =
-        [(Method::PUT, "/v1/breakers/"), (Method::GET, "/v1/busiest?by=denied&w=1m&limit=1&reveal=true")];
-    for (method, path) in questions {
+    // What is refused, and what the token can do at least if the refusal cannot be read.
+    let questions = [
+        (Method::PUT, "/v1/breakers/", vec!["read"]),
+        (Method::GET, "/v1/busiest?by=denied&w=1m&limit=1&reveal=true", vec!["read", "admin"]),
+    ];
+    for (method, path, at_least) in questions {
         if let Err(refused) = frame::ask(inside, Some(token), method, path, Bytes::new()).await
             && refused.status() == StatusCode::FORBIDDEN
         {
-            let read = read_refusal(refused.detail());
-            let (name, scopes) = read.unwrap_or_else(|| (String::new(), vec!["read"]));
+            let (name, scopes) = read_refusal(refused.detail()).unwrap_or((String::new(), at_least));
             return (name, Some(scopes));
         }
     }

@@ -277,11 +277,6 @@ impl PageError {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// 404.
-    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, detail)
-    }
-
     /// Reads a problem of the server (RFC 9457).
     fn of(status: StatusCode, problem: &Value) -> Self {
         let detail =
@@ -305,7 +300,7 @@ impl PageError {
 
     /// What happened and what to do, as the contents of `main`.
     pub(crate) fn markup(&self) -> Markup {
-        let ErrorParts { status, detail, scope, lines, .. } = &*self.0;
+        let ErrorParts { status, detail, scope, lines } = &*self.0;
         let heading = match *status {
             StatusCode::NOT_FOUND => "Not found",
             StatusCode::FORBIDDEN => "Not allowed",
@@ -423,7 +418,7 @@ impl Context<'_> {
                         li {
                             form method="post" action="/ui/logout" class="inline" {
                                 (self.form_field())
-                                (cut(self.caller.name, 64)) " "
+                                @if self.caller.name.is_empty() { "logged in " } @else { (cut(self.caller.name, 64)) " " }
                                 button { "Log out" }
                             }
                         }

@@ -117,8 +117,17 @@ fn list_row(policy: &Value, now: u64) -> Markup {
 pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, PageError> {
     let words = ctx.get(&format!("/v1/policies/{}", segment(policy))).await?;
     let mut pasts = Vec::with_capacity(PASTS.len());
+    let mut unknown = None;
     for past in PASTS {
-        pasts.push((past, history(ctx, policy, past).await?));
+        let history = match history(ctx, policy, past).await {
+            Ok(history) => history,
+            // Its words are shown all the same.
+            Err(error) => {
+                unknown = Some(error);
+                History::default()
+            }
+        };
+        pasts.push((past, history));
     }
     let keys = busiest(ctx, policy).await;
     let guards = list(&words["limits"]).iter().any(|limit| text(&limit["limit"]).starts_with("breaker"));
@@ -132,8 +141,13 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
             @if guards { " · " a href="/ui/guards" { "Its breakers" } }
         }
         h2 { "Requests" }
-        (totals(&pasts))
-        @for (past, history) in &pasts { (pictures(*past, history, ctx.now)) }
+        @match &unknown {
+            Some(error) => p { (mark(Mark::Unknown)) " What it decided is not known: " (cut(error.detail(), 500)) "." },
+            None => {
+                (totals(&pasts))
+                @for (past, history) in &pasts { (pictures(*past, history, ctx.now)) }
+            }
+        }
         h2 { "Busiest keys" }
         (keys)
         @if let Some(written) = words["text"].as_str() {
