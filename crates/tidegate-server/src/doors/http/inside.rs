@@ -55,7 +55,8 @@ impl InsideDoor {
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let answered = route(&door, request.map(body::whole), here).await;
         let response = answered.unwrap_or_else(Problem::into_response);
-        if let Some(Delayed(time)) = response.extensions().get::<Delayed>().copied() {
+        let delayed = response.extensions().get::<Delayed>().copied();
+        if let Some(Delayed(time)) = delayed {
             tokio::time::sleep(time).await;
         }
         whole(response).await
