@@ -387,3 +387,60 @@ fn first_run(ctx: &Context<'_>) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::frame::canned::Canned;
+    use super::*;
+
+    fn idle() -> Value {
+        json!({
+            "at": "2027-01-15T08:00:00Z", "configuration": { "number": 1 }, "store": { "kind": "memory", "away": "it <b>fell</b>" },
+            "history": { "on_disk": false }, "dropped": 3, "quiet": 2, "policies": [],
+            "requests": { "per_second": { "allowed": 0.0, "denied": 0.0 }, "refused_share": null, "usual": null, "line": [] },
+            "deciding": {}, "verdict": { "level": "unknown", "text": "no request yet" },
+        })
+    }
+
+    #[tokio::test]
+    async fn the_first_page_says_what_to_do_and_what_is_wrong() {
+        let server = Canned::new(vec![("/v1/overview", 200, idle())]);
+        let page = page(&server.context("/ui/", &[], &[])).await.unwrap().into_string();
+        for command in [
+            "/v1/check",
+            "curl -N http://127.0.0.1:8081/v1/events",
+            "tidegate top --server http://127.0.0.1:8081",
+        ] {
+            assert!(page.contains(command), "{command}: {page}");
+        }
+        for part in [
+            "No baseline yet",
+            "away: it &lt;b&gt;fell",
+            "3 decisions were not counted",
+            "Breakers cannot be shown",
+            "in memory",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        assert!(!page.contains("STALE"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn an_old_answer_is_not_shown_as_new() {
+        let mut old = idle();
+        old["at"] = "2027-01-15T07:59:49Z".into();
+        let server = Canned::new(vec![("/v1/overview", 200, old)]);
+        let page = page(&server.context("/ui/", &[], &[])).await.unwrap().into_string();
+        assert!(page.contains("STALE") && page.contains("07:59:49"), "{page}");
+    }
+
+    #[test]
+    fn what_is_unusual_comes_first() {
+        let row = |name: &str, unusual: bool, denied: f64| json!({ "name": name, "unusual": unusual, "per_second": { "allowed": 1.0, "denied": denied, "would_deny": 0.0 } });
+        let rows = [row("quiet", false, 0.0), row("hot", false, 9.0), row("odd", true, 0.6)];
+        let names: Vec<&str> = sorted(&rows).into_iter().map(|row| text(&row["name"])).collect();
+        assert_eq!(names, ["odd", "hot", "quiet"]);
+    }
+}
