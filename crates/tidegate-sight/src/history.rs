@@ -78,8 +78,8 @@ pub(crate) struct Window {
     pub(crate) keys: u64,
 }
 
-/// The most points of one reading.
-const MOST_POINTS: u64 = 1_000;
+/// The most points of one reading: the hours of 90 days. A day of minutes is less.
+const MOST_POINTS: u64 = 90 * 24;
 
 /// The history of a server. Dropping it writes what has not been written.
 pub(crate) struct History {

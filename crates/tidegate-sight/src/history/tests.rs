@@ -242,15 +242,15 @@ fn steps_of_the_clock_count_where_they_are_and_remove_nothing() {
 }
 
 #[test]
-fn a_reading_has_at_most_a_thousand_points() {
+fn a_reading_has_at_most_the_points_of_ninety_days() {
     let history = History::open(None, BEGIN).0;
-    for minute in 0..1_200 {
+    for minute in 0..2_200 {
         push(&history, BEGIN + minute * 60, 1);
     }
-    let minutes = history.policy("per-ip", Step::Minute, 0, BEGIN + 1_200 * 60);
-    assert_eq!((minutes.len(), minutes[0].0), (1_000, BEGIN + 200 * 60));
+    let minutes = history.policy("per-ip", Step::Minute, 0, BEGIN + 2_200 * 60);
+    assert_eq!((minutes.len(), minutes[0].0), (2_160, BEGIN + 40 * 60));
     let everything = history.server(Step::Minute, 0, u64::MAX);
-    assert_eq!((everything.len(), everything[0].0), (1_000, BEGIN + 200 * 60));
+    assert_eq!((everything.len(), everything[0].0), (2_160, BEGIN + 40 * 60));
     assert!(history.policy("per-ip", Step::Hour, BEGIN + 5, BEGIN).is_empty());
     assert!(history.policy("", Step::Hour, 0, u64::MAX).is_empty(), "the server has no such name");
 }
