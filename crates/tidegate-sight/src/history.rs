@@ -71,7 +71,7 @@ pub(crate) struct State {
 pub(crate) struct Window {
     /// The beginning, in seconds since 1970.
     pub(crate) at: u64,
-    /// Decisions: allowed, delayed, denied, and over.
+    /// Of a policy, its decisions: allowed, delayed, denied, and over. Of the server, all requests.
     pub(crate) requests: u64,
     pub(crate) denied: u64,
     /// Keys refused. The server counts none.

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn value() -> impl Strategy<Value = u64> {
-        prop_oneof![Just(0), 0..1_000_u64, any::<u64>(), Just(u64::MAX)]
+        prop_oneof![Just(0_u64), 0..1_000_u64, any::<u64>(), Just(u64::MAX)]
     }
 
     fn rows() -> impl Strategy<Value = Rows> {

@@ -30,8 +30,8 @@ pub(crate) const NAME: &str = "history.redb";
 /// Where a file goes that its engine cannot read. One of an earlier time is replaced.
 pub(crate) const DAMAGED: &str = "history.redb.damaged";
 
-/// The most bytes of the file. Its engine doubles the file when it is full, and fills its pages by half at least, so
-/// what is stored stays below half of that: [`MOST_STORED`] and the changes.
+/// The most bytes of the file, but for the engine's own pages, under a mebibyte. The engine doubles the file when it is
+/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`] and the changes.
 pub(crate) const MOST_IN_FILE: u64 = 64 << 20;
 
 /// The most bytes of blocks, with their names. Beyond, the oldest hour goes.
