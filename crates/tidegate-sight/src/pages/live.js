@@ -57,7 +57,7 @@ const LEVELS = { usual: ["ok", "●", "Usual"], unusual: ["warn", "▲", "UNUSUA
 const live = (name) => document.querySelector(`[data-live="${name}"]`);
 let spokenAt = 0;
 const showVerdict = ({ level, text }) => {
-  const [mark, shape, word] = LEVELS[level] ?? ["quiet", "?", "No baseline yet"];
+  const [mark, shape, word] = LEVELS[level] ?? ["quiet", "?", "Not known yet"];
   document.querySelector(".verdict").dataset.level = mark;
   setText(live("shape"), shape);
   setText(live("word"), word);

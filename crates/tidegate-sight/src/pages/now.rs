@@ -76,7 +76,7 @@ pub(super) async fn live(ctx: &Context<'_>) -> Result<Value, PageError> {
     if let Some(shown) = seen.pointer_mut("/verdict/text") {
         *shown = verdict.into();
     }
-    for policy in seen["policies"].as_array_mut().into_iter().flatten() {
+    for policy in seen.pointer_mut("/policies").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(key) = policy.pointer_mut("/hottest/key") {
             *key = shown_key(text(key)).into();
         }
@@ -114,7 +114,7 @@ fn level(word: &str) -> (Mark, &'static str) {
         "usual" => (Mark::Usual, "Usual"),
         "unusual" => (Mark::Unusual, "UNUSUAL"),
         "trouble" => (Mark::Trouble, "TROUBLE"),
-        _ => (Mark::Unknown, "No baseline yet"),
+        _ => (Mark::Unknown, "Not known yet"),
     }
 }
 
@@ -201,7 +201,8 @@ fn sorted(policies: &[Value]) -> Vec<&Value> {
 fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) -> Markup {
     let rows = sorted(list(&seen["policies"]));
     let shown = rows.len().min(ROWS);
-    let quiet = seen["quiet"].as_u64().unwrap_or(0).saturating_add((rows.len() - shown) as u64);
+    let counted = |word: &str| seen[word].as_u64().unwrap_or(0);
+    let more = counted("quiet").saturating_add(counted("more")).saturating_add((rows.len() - shown) as u64);
     html! {
         section aria-labelledby="policies" {
             h2 id="policies" { "Policies" }
@@ -216,8 +217,8 @@ fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) ->
                     tbody { @for policy in &rows[..shown] { (row(policy, words.get(text(&policy["name"])), window)) } }
                 } }
             }
-            @if quiet > 0 {
-                p class="quiet" { (count(quiet)) " more quiet: " a href="/ui/policies" { "all policies" } }
+            @if more > 0 {
+                p class="quiet" { (count(more)) " more, quieter: " a href="/ui/policies" { "all policies" } }
             }
         }
     }
@@ -416,7 +417,7 @@ mod tests {
             assert!(page.contains(command), "{command}: {page}");
         }
         for part in [
-            "No baseline yet",
+            "Not known yet",
             "away: it &lt;b&gt;fell",
             "3 decisions were not counted",
             "Breakers cannot be shown",

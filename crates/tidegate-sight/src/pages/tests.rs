@@ -424,7 +424,7 @@ async fn now_says_first_whether_it_is_usual_and_stays_small() {
         "10/s burst 20",
         "250 %",
         "▲ ",
-        "962 more quiet",
+        "962 more, quieter",
         "19 of 38 failed",
     ] {
         assert!(page.contains(part), "{part}: {page}");
