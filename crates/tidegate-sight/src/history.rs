@@ -144,8 +144,8 @@ impl History {
     }
 
     /// Returns what was counted of a policy in the spans that begin from `from` on and before `to`, in their order;
-    /// where nothing was counted there is no span. The last may not have ended yet. With more than 1,000 steps between
-    /// the two, only the last 1,000 are read: ask with a longer step, or in parts.
+    /// where nothing was counted there is no span. The last may not have ended yet. With more than 2,160 steps between
+    /// the two, only the last 2,160 are read: ask with a longer step, or in parts.
     ///
     /// Seconds of policies that are not among the 64 busiest are a tenth of ten seconds.
     pub(crate) fn policy(&self, name: &str, step: Step, from: u64, to: u64) -> Vec<(u64, Counts)> {

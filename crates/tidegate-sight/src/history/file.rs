@@ -277,7 +277,7 @@ impl HistoryFile {
         self.path.as_deref().and_then(of_file).unwrap_or(stored)
     }
 
-    /// Reads the rows of a policy in some ranges of times, each from its first on and before its second. Returns the
+    /// Reads the rows of a policy in some short ranges of times, each from its first on and before its second. Returns the
     /// number of the last write that is among them. A block that cannot be read is left out.
     pub(crate) fn read(
         &self,
@@ -294,11 +294,10 @@ impl HistoryFile {
             let table = reading.open_table(BLOCKS)?;
             let first = first_of(&table, tier)?;
             for &(from, to) in ranges {
-                // Blocks before the first are not asked for, so whatever the range, few are.
+                // Blocks before the first are not asked for.
                 let Some(first) = first else { break };
                 let mut start = tier.start(from.max(first));
-                let end = to.min(start.saturating_add(tier.kept_for() + tier.block()));
-                while start < end {
+                while start < to {
                     let block = match blocks.entry(start) {
                         Entry::Occupied(known) => known.into_mut(),
                         Entry::Vacant(new) => {

@@ -249,6 +249,12 @@ fn a_reading_has_at_most_the_points_of_ninety_days() {
     }
     let minutes = history.policy("per-ip", Step::Minute, 0, BEGIN + 2_200 * 60);
     assert_eq!((minutes.len(), minutes[0].0), (2_160, BEGIN + 40 * 60));
+    history.shared.flush();
+    assert_eq!(
+        history.policy("per-ip", Step::Minute, 0, BEGIN + 2_200 * 60),
+        minutes,
+        "the same from 37 blocks"
+    );
     let everything = history.server(Step::Minute, 0, u64::MAX);
     assert_eq!((everything.len(), everything[0].0), (2_160, BEGIN + 40 * 60));
     assert!(history.policy("per-ip", Step::Hour, BEGIN + 5, BEGIN).is_empty());
