@@ -222,7 +222,7 @@ impl RefusedKeys {
 const SECONDS: usize = 10;
 
 /// The last ten seconds and the last minute, summed. Keeps 10 seconds and 5 spans of ten seconds, only of policies with
-/// events: at most 7 MiB, if 4,097 policies have events in every second.
+/// events: at most 10 MiB, if 4,097 policies have events in every second.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     seconds: VecDeque<Span>,
