@@ -27,10 +27,10 @@
 //!
 //! # Time
 //! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
-//! latest one counts as that one. The reading of a fresh clock that only refuses is no such tick: it changes no word, and is
-//! not kept. If ticks stay more than five minutes behind, time goes on at half their speed until
-//! they have nearly caught up (`clock/monotonic.rs`): meanwhile a wait or retry that was reported takes up to twice as
-//! long, and nothing is granted twice.
+//! latest one counts as that one. A tick that only refuses, or only looks, is no such tick: it changes no word, and is not
+//! kept. If ticks stay more than five minutes behind, time goes on at half their speed until they have nearly caught up
+//! (`clock/monotonic.rs`): meanwhile a wait or retry that was reported takes up to twice as long, and nothing is granted
+//! twice.
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
@@ -309,16 +309,19 @@ impl MemoryStore {
         let fingerprint = |at: usize, charge: &Charge<'_>| {
             known.get(at).copied().unwrap_or_else(|| table.fingerprint(charge.key))
         };
-        (executed.at, executed.by, executed.breaker) = (time.hold(step.now), DecidedBy::Local, None);
+        // A refusal does not move the time of the store: if it did, all threads that refuse would write to one line. A permit
+        // moves it before it changes a word, so that no word holds a charge of a later tick than the latest one.
+        let (asked, at) = (step.now, time.glimpse(step.now));
+        (executed.at, executed.by, executed.breaker) = (at, DecidedBy::Local, None);
         executed.moved.clear();
-        if table.execute_at_once::<RECEIPTS, TRACK>(step, executed.at, &fingerprint, executed).is_some() {
+        let reach = || time.reach(at);
+        if table.execute_at_once::<RECEIPTS, TRACK>(step, at, reach, &fingerprint, executed).is_some() {
             return Ok(());
         }
-        let mut step = Step { now: executed.at, ..*step };
-        // The step may be refused: it is decided by a fresh clock, if it has one. A refusal does not move the time of the
-        // store: if it did, all threads that refuse would write to one line.
+        let mut step = Step { now: at, ..*step };
+        // The step may be refused: it is decided by a fresh clock, if it has one.
         let glimpse = || match step.clock {
-            StepClock::Fresh(clock) => time.glimpse(clock.now()),
+            StepClock::Fresh(clock) => time.glimpse(clock.now().max(asked)),
             _ => step.now,
         };
         if table.execute_unspent(&step, glimpse, fingerprint, executed).is_some() {
@@ -327,8 +330,9 @@ impl MemoryStore {
                 return Ok(());
             }
         }
-        if let StepClock::Fresh(clock) = step.clock {
-            step.now = time.hold(clock.now());
+        match step.clock {
+            StepClock::Fresh(clock) => step.now = time.hold(clock.now().max(asked)),
+            _ => time.reach(step.now),
         }
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(fingerprint(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();

@@ -15,12 +15,7 @@ fn take(store: &dyn Store, quota: &Arc<Quota>, keys: &[[u8; 1]], clock: &ManualC
     let charges: SmallVec<[Charge<'_>; 16]> =
         keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
     let step = Step::new(shared, Op::Take, &charges);
-    let mut executed = Executed::default();
-    match store.execute_into(&Step { clock: StepClock::Fresh(clock), ..step }, &mut executed) {
-        Execution::Done(done) => done.expect("distinct keys"),
-        Execution::Later(_) => unreachable!("a store in memory answers at once"),
-    }
-    executed.allowed
+    execute(store, &Step { clock: StepClock::Fresh(clock), ..step }).allowed
 }
 
 #[test]
@@ -51,6 +46,86 @@ fn a_refused_step_writes_nothing() {
                 assert!(!allowed);
                 assert_eq!(written, 0, "{name}, a new key");
             }
+        }
+    }
+}
+
+fn execute(store: &dyn Store, step: &Step<'_>) -> Executed {
+    let mut executed = Executed::default();
+    match store.execute_into(step, &mut executed) {
+        Execution::Done(done) => done.expect("distinct keys"),
+        Execution::Later(_) => unreachable!("a store in memory answers at once"),
+    }
+    executed
+}
+
+/// A gate reads its clock first for a plan with a shadow or a queue, and for each plan if it is exact: such a step is
+/// decided by its own tick, which moves on from step to step.
+#[test]
+fn nor_does_a_step_that_is_refused_by_its_own_tick_or_only_looks() {
+    let quota = Arc::new(Quota::per_day(2).gcra().unwrap());
+    let plain = |key| Charge::new(key, &quota, Cost::ONE);
+    let shadow = Charge { binding: false, ..plain(b"shadow") };
+    let queue = Charge { max_wait: Duration::from_secs(1), ..plain(b"queue") };
+    let plans: [(&str, &[Charge<'_>]); 4] = [
+        ("exact", &[plain(b"exact")]),
+        ("several", &[plain(b"one"), plain(b"two"), plain(b"three")]),
+        ("with a shadow", &[plain(b"beside"), shadow]),
+        ("a queue", &[queue, plain(b"before")]),
+    ];
+    for store in [MemoryStore::with_capacity(1000).unwrap(), MemoryStore::with_full_keys(1000).unwrap()] {
+        let mut now = Tick::from_secs(1);
+        let mut step = |op, charges| {
+            now = now.after(Duration::from_millis(1));
+            writes(|| execute(&store, &Step::new(now, op, charges)))
+        };
+        for (name, charges) in plans {
+            assert!((0..2).all(|_| step(Op::Take, charges).0.allowed), "{name}");
+            let last = step(Op::Peek, charges).0.at;
+            for _ in 0..10 {
+                for op in [Op::Take, Op::Peek] {
+                    let (executed, written) = step(op, charges);
+                    assert!(!executed.allowed && executed.at > last, "{name}");
+                    assert_eq!(written, 0, "{name}, {op:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A refusal is forgotten with its tick, a permit is not: an earlier tick counts as that of the permit.
+#[test]
+fn only_a_permit_moves_the_time() {
+    let store = MemoryStore::with_capacity(1000).unwrap();
+    let quota = Arc::new(Quota::per_day(1).gcra().unwrap());
+    let at = |second, key| {
+        let charges = [Charge::new(key, &quota, Cost::ONE)];
+        let executed = execute(&store, &Step::new(Tick::from_secs(second), Op::Take, &charges));
+        (executed.allowed, executed.at)
+    };
+    assert_eq!(at(10, b"a"), (true, Tick::from_secs(10)));
+    assert_eq!(at(30, b"a"), (false, Tick::from_secs(30)));
+    assert_eq!(at(20, b"a"), (false, Tick::from_secs(20)));
+    assert_eq!(at(5, b"a"), (false, Tick::from_secs(10)));
+    assert_eq!(at(30, b"b"), (true, Tick::from_secs(30)));
+    assert_eq!(at(20, b"a"), (false, Tick::from_secs(30)));
+}
+
+/// A refusal moves no time by itself; but one by a clock that was set back far follows that clock, as every step does.
+#[test]
+fn a_clock_that_is_far_behind_is_followed_by_refusals_too() {
+    for quota in [Quota::per_day(1).gcra(), Quota::per_day(1).fixed_window()] {
+        let store = MemoryStore::with_capacity(1000).unwrap();
+        let quota = Arc::new(quota.unwrap());
+        let at = |second| {
+            let charges = [Charge::new(b"a", &quota, Cost::ONE)];
+            let executed = execute(&store, &Step::new(Tick::from_secs(second), Op::Take, &charges));
+            (executed.allowed, executed.at)
+        };
+        assert_eq!(at(10_000), (true, Tick::from_secs(10_000)));
+        for second in 0..100 {
+            let half = Tick::from_secs(10_000).after(Duration::from_millis(500 * second));
+            assert_eq!(at(5_000 + second), (false, half), "{quota:?}");
         }
     }
 }
