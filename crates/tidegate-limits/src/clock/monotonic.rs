@@ -95,7 +95,8 @@ impl HeldTime {
         if seen >= nanos { self.follow(nanos) } else { tick }
     }
 
-    /// Remembers a tick that [`HeldTime::glimpse`] returned. Writes only if it is later than the latest one.
+    /// Remembers a tick that [`HeldTime::glimpse`] returned, before what it has changed is seen. Writes only if it is later
+    /// than the latest one.
     #[inline]
     pub(crate) fn reach(&self, tick: Tick) {
         if self.latest() < tick {

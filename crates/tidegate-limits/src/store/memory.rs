@@ -330,9 +330,8 @@ impl MemoryStore {
                 return Ok(());
             }
         }
-        match step.clock {
-            StepClock::Fresh(clock) => step.now = time.hold(clock.now().max(asked)),
-            _ => time.reach(step.now),
+        if let StepClock::Fresh(clock) = step.clock {
+            step.now = time.glimpse(clock.now().max(asked));
         }
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(fingerprint(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
@@ -343,7 +342,7 @@ impl MemoryStore {
             return Err(StoreError::RepeatedKey);
         }
         loop {
-            table.execute_any(&step, &keys, executed);
+            table.execute_any(&step, &keys, time, executed);
             executed.at = step.now;
             // Steps that were executed on cells are noted already, including a refusal that had to be kept.
             if TRACK && executed.allowed && matches!(step.op, Op::Take) {
@@ -353,7 +352,12 @@ impl MemoryStore {
             // a refusal stands only if it also holds at the later tick. The loop ends: each turn requires that the wait
             // of the last refusal is over.
             let later = time.latest();
-            if executed.allowed || later == step.now || !waited(&step, executed, later) {
+            if executed.allowed {
+                // Even where that has changed nothing, as for a shadow that is refused by itself.
+                time.reach(step.now);
+                return Ok(());
+            }
+            if later <= step.now || !waited(&step, executed, later) {
                 return Ok(());
             }
             step.now = later;
@@ -369,16 +373,19 @@ fn waited(step: &Step<'_>, executed: &Executed, later: Tick) -> bool {
 }
 
 impl Table {
-    fn execute_any(&self, step: &Step<'_>, keys: &[Sought], executed: &mut Executed) {
-        self.reclaim(step.now);
+    /// Executes a step by its tick, which the store's time reaches only if something changes: before the slots that change
+    /// are released, so that who sees the change also sees the tick.
+    fn execute_any(&self, step: &Step<'_>, keys: &[Sought], time: &HeldTime, executed: &mut Executed) {
+        // By the latest tick, since a slot that is emptied is full for the callers of every earlier tick, too.
+        self.reclaim(time.latest());
         if let ([charge], [key]) = (step.charges, keys)
-            && (self.execute_in_place(step, charge, *key, executed)
-                || self.execute_word(step, charge, *key, executed))
+            && (self.execute_in_place(step, charge, *key, time, executed)
+                || self.execute_word(step, charge, *key, time, executed))
         {
             return;
         }
-        if self.execute_words(step, keys, executed).is_none() {
-            *executed = self.execute_cells(step, keys);
+        if self.execute_words(step, keys, time, executed).is_none() {
+            *executed = self.execute_cells(step, keys, time);
         }
     }
 }
@@ -619,7 +626,7 @@ mod tests {
                 };
                 let alike: Vec<Sought> = charges.iter().map(alike).collect();
                 let mut executed = Executed::default();
-                table.execute_any(&step, &alike, &mut executed);
+                table.execute_any(&step, &alike, &store.shared.time, &mut executed);
                 executed.at = step.now;
                 executed
             };

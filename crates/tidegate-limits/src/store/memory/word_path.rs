@@ -17,6 +17,7 @@ use super::MemoryStore;
 use super::cache_line::{Seized, Slot};
 use super::limit::{Class, Limit, Name};
 use super::table::{Fingerprint, KeyForm, Sought, Table, TablePlace};
+use crate::clock::HeldTime;
 use crate::store::take::{KeyState, take};
 use crate::store::{Charge, ChargeAnswer, Executed, Op, Step, StepAnswer};
 use crate::sync::spin_loop;
@@ -324,6 +325,7 @@ impl Table {
         step: &Step<'_>,
         charge: &Charge<'_>,
         key: Sought,
+        time: &HeldTime,
         executed: &mut Executed,
     ) -> bool {
         let plain =
@@ -331,6 +333,8 @@ impl Table {
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
+        // Before the slot is seized or the limit gets its form. Few refusals come here: those whose word kept changing.
+        time.reach(step.now);
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
             .filter(|limit| limit.is_of(charge.quota) && limit.admits())
@@ -357,6 +361,7 @@ impl Table {
         &self,
         step: &Step<'_>,
         keys: &[Sought],
+        time: &HeldTime,
         executed: &mut Executed,
     ) -> Option<()> {
         let spend = match step.op {
@@ -390,6 +395,7 @@ impl Table {
             seized_words.push(seized);
         }
         if take(step, &mut words, spend, executed) {
+            time.reach(step.now);
             for ((.., at), seized) in seats.iter().zip(&mut seized_words) {
                 seized.word = words[*at].word;
             }

@@ -93,6 +93,34 @@ fn nor_does_a_step_that_is_refused_by_its_own_tick_or_only_looks() {
     }
 }
 
+/// A state that is no word is looked at in its place, with its slot seized and its part of the overflow locked. Beyond these,
+/// which are the key's own, nothing is written: the time of the store is all keys'.
+#[test]
+fn a_refusal_by_a_cell_writes_only_to_the_key() {
+    let quotas = [
+        Quota::per_day(2).fixed_window(),
+        Quota::per_day(2).sliding_window(4),
+        Quota::per_day(2).sliding_log(),
+        Quota::per_day(2).token_bucket(),
+    ];
+    for quota in quotas.map(|quota| Arc::new(quota.unwrap())) {
+        for store in [MemoryStore::with_capacity(1000).unwrap(), MemoryStore::with_full_keys(1000).unwrap()] {
+            let clock = ManualClock::default();
+            for (count, first) in [(1u8, 0u8), (4, 10)] {
+                let keys: Vec<[u8; 1]> = (first..first + count).map(|key| [key]).collect();
+                assert!((0..2).all(|_| take(&store, &quota, &keys, &clock)), "{quota:?}");
+                let before = store.shared.time.latest();
+                for _ in 0..10 {
+                    clock.advance(Duration::from_millis(1));
+                    let (allowed, written) = writes(|| take(&store, &quota, &keys, &clock));
+                    assert!(!allowed && store.shared.time.latest() == before, "{quota:?}, {count} limits");
+                    assert!(count > 1 || written <= 3, "{written} writes, {quota:?}");
+                }
+            }
+        }
+    }
+}
+
 /// A refusal is forgotten with its tick, a permit is not: an earlier tick counts as that of the permit.
 #[test]
 fn only_a_permit_moves_the_time() {
