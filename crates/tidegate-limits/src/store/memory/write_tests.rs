@@ -201,3 +201,18 @@ fn a_refusal_of_a_limiter_writes_nothing() {
         assert!(writes_nothing(each), "{precision:?}, a batch");
     }
 }
+
+/// Several limits, and states that are no words, are decided under the lock of the limiter. Its word, which the checks of
+/// others read, stays as it is.
+#[test]
+fn a_refusal_under_the_lock_of_a_limiter_writes_to_the_lock_alone() {
+    let several = [Quota::per_day(1).gcra().unwrap(), Quota::per_day(5).gcra().unwrap()];
+    let log = Quota::per_day(1).sliding_log().unwrap();
+    for limiter in [Limiter::all(several).unwrap(), Limiter::new(log).unwrap()] {
+        let limiter = limiter.with_clock(ManualClock::default());
+        assert!(limiter.admit());
+        let (allowed, written) = writes(|| limiter.admit());
+        assert!(!allowed);
+        assert_eq!(written, 1);
+    }
+}
