@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use tidegate_core::{Cost, Quota, Receipt, Tick};
+use tidegate_core::{Cost, Quota, Receipt, Retry, Tick};
 
 use super::word::{Undecided, Word};
 use crate::answer::{Answer, CheckResult, Denied};
@@ -385,8 +385,8 @@ impl LimiterState {
         None
     }
 
-    /// Charges a cost that may be settled later, by the word, or refuses it if it may not wait. `None` if the lock has
-    /// to decide: the cost would have to wait, or there is no word.
+    /// Charges a cost that may be settled later, by the word, or refuses it, which writes nothing. `None` if the lock has
+    /// to decide: the cost would have to wait and may, or there is no word.
     ///
     /// The receipt is the one that the general form would have made. Leases lower the word, and receipts find their
     /// position only in a word that was not lowered, so a limiter with leases charges under the lock.
@@ -418,10 +418,16 @@ impl LimiterState {
                     let receipt = Receipt { at: now, act: now, cost, mark: form.mark(next) };
                     return Some(Ok(HeldCharge { event, receipts: smallvec![receipt], terms, quota: None }));
                 }
-                None if !max_wait.is_zero() => return None,
-                None if !refused => refused = true,
+                // The report is of this word and its form only if the word stays.
                 None if self.word.stays(word) => {
-                    return Some(Err(Answer::refused(form.report(word, scaled), cost.units()).into()));
+                    let (report, units) = (form.report(word, scaled), cost.units());
+                    if !max_wait.is_zero() && report.retry(units) <= Retry::After(max_wait) {
+                        return None;
+                    }
+                    if refused {
+                        return Some(Err(Answer::refused_to_wait(report, units, max_wait).into()));
+                    }
+                    refused = true;
                 }
                 _ => lost += 1,
             }
