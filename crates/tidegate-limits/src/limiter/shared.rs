@@ -389,16 +389,13 @@ impl LimiterState {
     /// to decide: the cost would have to wait and may, or there is no word.
     ///
     /// The receipt is the one that the general form would have made. Leases lower the word, and receipts find their
-    /// position only in a word that was not lowered, so a limiter with leases charges under the lock.
+    /// position only in a word that was not lowered, so a limiter with leases charges under the lock; it refuses here.
     pub(super) fn charge_by_word(
         &self,
         mut now: Tick,
         cost: Cost,
         max_wait: Duration,
     ) -> Option<Result<HeldCharge, Denied>> {
-        if self.precision == Precision::Leased {
-            return None;
-        }
         let terms = self.terms();
         let (mut lost, mut refused) = (0, false);
         loop {
@@ -410,6 +407,7 @@ impl LimiterState {
             }
             let scaled = form.scaled(now)?;
             match form.take(word, scaled, cost.units()) {
+                Some(_) if self.precision == Precision::Leased => return None,
                 Some(next) if self.word.exchange(word, next) => {
                     let answer = Answer::permitted(form.report(next, scaled));
                     let (decision, binding) = (answer.decision(), answer.binding());

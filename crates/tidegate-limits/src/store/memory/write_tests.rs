@@ -221,11 +221,14 @@ fn a_refusal_under_the_lock_of_a_limiter_writes_to_the_lock_alone() {
 fn a_refused_reservation_writes_nothing() {
     let hour = Duration::from_secs(3600);
     let limiter = Limiter::new(Quota::per_hour(1)).unwrap().with_clock(ManualClock::default());
-    assert!(limiter.admit());
+    let leased = limiter.clone().with_precision(Precision::Leased);
+    assert!(limiter.admit() && leased.admit());
     for max_wait in [Duration::ZERO, Duration::from_secs(1), hour.saturating_sub(Duration::from_nanos(1))] {
-        let (refused, written) = writes(|| limiter.reserve(1, max_wait).unwrap_err());
-        assert_eq!(refused.retry(), Retry::After(hour.saturating_sub(max_wait)));
-        assert_eq!(written, 0, "{max_wait:?}");
+        for limiter in [&limiter, &leased] {
+            let (refused, written) = writes(|| limiter.reserve(1, max_wait).unwrap_err());
+            assert_eq!(refused.retry(), Retry::After(hour.saturating_sub(max_wait)));
+            assert_eq!(written, 0, "{max_wait:?}");
+        }
         let (refused, written) = writes(|| limiter.reserve(2, max_wait).unwrap_err());
         assert_eq!((refused.retry(), written), (Retry::Never, 0));
     }
