@@ -412,9 +412,13 @@ impl Asking {
         if self.set.access(request).is_some() {
             return None;
         }
-        let plan = self.set.plan(request, cost);
+        let mut plan = self.set.plan(request, cost);
         let line = plan.lines.first().filter(|line| !line.cost_is_unknown())?;
-        Some(RequestCharge { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
+        let (at, cost) = (line.key.clone(), line.cost);
+        // In place: the key is nearly always all that the plan's memory holds.
+        plan.keys.truncate(at.end);
+        drop(plan.keys.drain(..at.start));
+        Some(RequestCharge { key: plan.keys, cost })
     }
 
     /// Requests whose cost the policy could not determine.

@@ -231,8 +231,9 @@ fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
         while let Some(milder) = doubled
             .and_then(|rate| above.iter().rposition(|place| needs.burst(key(*place), rate) <= 2 * below))
         {
-            below = below.max(burst(above.remove(milder)));
-            above.retain(|place| burst(*place) > below);
+            below = below.max(burst(above[milder]));
+            // Those that need most come first.
+            above.truncate(above.partition_point(|place| burst(*place) > below));
         }
         let Some(mildest) = above.last().map(|place| burst(*place)) else { continue };
         if mildest < below.saturating_mul(2) || !is_seen(needs.comes_back_in(below, rate), needs.span()) {
