@@ -260,6 +260,16 @@ impl WhatIf {
         self.keys.has_forgotten()
     }
 
+    /// Returns how many requests each candidate would have denied, in the order given.
+    #[must_use]
+    pub(crate) fn denied(&self) -> Vec<u64> {
+        let mut denied = vec![0; self.ordered.len()];
+        for (ordered, count) in self.ordered.iter().zip(&self.denied) {
+            denied[ordered.given] = *count;
+        }
+        denied
+    }
+
     /// Returns what each candidate would have done, in the order given. Walks all keys once.
     #[must_use]
     pub fn outcomes(&self) -> Vec<WhatIfOutcome> {
