@@ -261,20 +261,33 @@ impl Gap {
     }
 }
 
-/// Finds the gaps, clear or not, among needs in descending order, of `keys` keys in all. An ordinary request costs
-/// `scale` units.
-pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
+/// Finds the clear gaps among needs in descending order, of `keys` keys in all. An ordinary request costs `scale` units.
+pub(super) fn clear_gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
+    let mut gaps = gaps(falling, keys, scale, |_, factor| factor >= WIDE);
+    gaps.retain(Gap::is_clear);
+    gaps
+}
+
+/// Finds the gaps, clear or not, that are wanted by the number of keys above and by their factor. The strength of a gap
+/// takes microseconds, and where requests cost what they transfer, nearly every key has a gap below it.
+pub(super) fn gaps(
+    falling: &[u64],
+    keys: u64,
+    scale: u64,
+    is_wanted: impl Fn(usize, f64) -> bool,
+) -> Vec<Gap> {
     let blur = BLUR * scale as f64;
     let logs: Vec<f64> = falling.iter().map(|need| (*need as f64 + blur).ln()).collect();
     let most = ((keys as f64 * MOST_ABOVE) as usize).min(falling.len().saturating_sub(CROWD));
     let mut out = Vec::new();
     for above in 1..=most {
         let wide = logs[above - 1] - logs[above];
-        if wide <= 0.0 {
+        let factor = wide.exp();
+        if wide <= 0.0 || !is_wanted(above, factor) {
             continue;
         }
         let strength = above as f64 * wide / spacing(&logs[above..]);
-        out.push(Gap { above, strength, factor: wide.exp() });
+        out.push(Gap { above, strength, factor });
     }
     out
 }
@@ -294,8 +307,8 @@ mod tests {
     use super::*;
 
     fn clear(falling: &[u64]) -> Vec<usize> {
-        let gaps = gaps(falling, falling.len() as u64, 1);
-        gaps.into_iter().filter(Gap::is_clear).map(|gap| gap.above).collect()
+        let gaps = clear_gaps(falling, falling.len() as u64, 1);
+        gaps.into_iter().map(|gap| gap.above).collect()
     }
 
     #[test]
