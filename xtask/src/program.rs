@@ -188,7 +188,7 @@ mod tests {
     fn what_fell_is_written_and_keeps_its_reason() {
         let record = measured("one", 1_000_000, 300).record().replace("300", "300  # the new door");
         let compared = measured("one", 900_000, 299).compare(&record).unwrap();
-        assert_eq!(compared.fell, [(SIZE.to_owned(), 900_000)].into());
+        assert_eq!(compared.fell, BTreeMap::from([(SIZE.to_owned(), 900_000)]));
         let lowered = read(&record).unwrap().lowered(&compared.fell).0;
         assert!(
             lowered.contains("size = 900000\n") && lowered.contains("seconds = 300  # the new door\n"),
