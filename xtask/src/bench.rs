@@ -3,7 +3,7 @@
 
 mod bars;
 mod found;
-mod publish;
+pub(crate) mod publish;
 pub(crate) mod replay;
 mod start;
 mod tables;

@@ -59,7 +59,7 @@ fn file() -> PathBuf {
 }
 
 /// Returns the compiler and the target; valgrind simulates the same processor everywhere.
-fn compiler() -> Result<String> {
+pub(crate) fn compiler() -> Result<String> {
     let output =
         Command::new("rustc").arg("-vV").current_dir(root()).output().context("cannot start rustc")?;
     let text = String::from_utf8(output.stdout)?;

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::programs::{LINTED, Programs};
 use crate::step::{self, built};
-use crate::{counts, deny, packages, tidy};
+use crate::{counts, deny, packages, program, tidy};
 
 const BENCHES: &str = "benches/Cargo.toml";
 
@@ -43,6 +43,7 @@ pub(crate) fn nightly() -> Result<()> {
     step::run("cargo", &arguments, &[("RUSTDOCFLAGS", "-D warnings")])?;
     deny::run()?;
     counts::run(&[])?;
+    program::run(&[])?;
     loom(&[("TIDEGATE_LOOM", "long")])
 }
 

@@ -18,7 +18,7 @@ mod config_keys;
 mod crate_order;
 mod dead_files;
 mod metrics;
-mod ratchets;
+pub(crate) mod ratchets;
 mod rings;
 mod small_files;
 

@@ -116,9 +116,9 @@ pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
 
 /// A store that draws units from an engine ahead of time; see the [module](self).
 ///
-/// Cheap to clone; clones share one store. A charge whose units are in a batch costs a lock and a lookup in a map,
-/// allocates nothing and is answered on the spot. Takes about half a kilobyte for each key in use, up to the configured
-/// number of keys; other keys are decided by the engine.
+/// Cheap to clone; clones share one store. A charge whose units are in a batch, or that the engine has just refused, costs
+/// a lock and a lookup in a map, allocates nothing and is answered on the spot. Takes about half a kilobyte for each key in
+/// use, up to the configured number of keys; other keys are decided by the engine.
 ///
 /// # Examples
 /// ```

@@ -356,11 +356,14 @@ fn why(relevance: &Relevance, limits: &[LimitReason], decision: &GateDecision) -
 /// Returns the key of a request under a policy of this set in readable form: `client.ip=203.0.113.9`, or `(all)`.
 #[must_use]
 pub fn key_text(set: &PolicySet, policy: &Policy, request: &Descriptor<'_>) -> String {
-    let pairs = policy.key_values(request, set.ipv6_prefix()).map(|(name, value)| match value {
-        Some(value) => format!("{name}={value}"),
-        None => format!("{name} absent"),
-    });
-    let text = pairs.collect::<Vec<_>>().join(", ");
+    // By hand: it runs for each refusal, and the formatter takes ten times as many instructions.
+    let mut text = String::new();
+    for (name, value) in policy.key_values(request, set.ipv6_prefix()) {
+        let (sign, value) = value.as_deref().map_or((" ", "absent"), |value| ("=", value));
+        let comma = if text.is_empty() { "" } else { ", " };
+        text.reserve(comma.len() + name.len() + sign.len() + value.len());
+        [comma, name, sign, value].into_iter().for_each(|piece| text.push_str(piece));
+    }
     if text.is_empty() { "(all)".to_owned() } else { text }
 }
 

@@ -59,6 +59,16 @@ impl Answer {
         Self { allowed: decision.is_allowed(), detail: Detail::Decision { decision, binding } }
     }
 
+    /// Makes the answer for units of a limit in one word that are refused, because they would have to wait for longer than
+    /// `max_wait`.
+    pub(crate) fn refused_to_wait(report: GcraReport, units: u64, max_wait: Duration) -> Self {
+        let retry = match report.retry(units) {
+            Retry::After(wait) => Retry::After(wait.saturating_sub(max_wait)),
+            retry => retry,
+        };
+        Self::decided(Decision { ruling: Ruling::Denied { retry }, standing: report.standing() }, 0)
+    }
+
     pub(crate) const fn scarcity(standing: &Standing) -> (u64, Reverse<Duration>) {
         (standing.remaining, Reverse(standing.reset_after))
     }

@@ -1,5 +1,6 @@
 //! Rounds durations for answers, always up: a client that is told one second must not come back earlier.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The longest wait in answers, in seconds: a hundred years. A longer one is shown as this, in every unit, so that all
@@ -35,15 +36,25 @@ pub fn in_words(span: Duration) -> String {
     }
     if millis < 120_000 {
         let hundredths = millis.div_ceil(10);
-        let text = format!("{}.{:02}", hundredths / 100, hundredths % 100);
-        return format!("{} s", text.trim_end_matches('0').trim_end_matches('.'));
+        return match (hundredths / 100, hundredths % 100) {
+            (whole, 0) => format!("{whole} s"),
+            (whole, part) if part % 10 == 0 => format!("{whole}.{} s", part / 10),
+            (whole, part) => format!("{whole}.{part:02} s"),
+        };
     }
     let whole = millis.div_ceil(1000);
-    let parts =
-        [(whole / 86_400, "d"), (whole / 3600 % 24, "h"), (whole / 60 % 60, "min"), (whole % 60, "s")];
-    let parts: Vec<String> =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count} {unit}")).collect();
-    parts.join(" ")
+    let mut text = String::with_capacity("36525 d 23 h 59 min 59 s".len());
+    for (count, unit) in
+        [(whole / 86_400, " d"), (whole / 3600 % 24, " h"), (whole / 60 % 60, " min"), (whole % 60, " s")]
+    {
+        if count > 0 {
+            text.push_str(if text.is_empty() { "" } else { " " });
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{count}");
+            text.push_str(unit);
+        }
+    }
+    text
 }
 
 #[cfg(test)]

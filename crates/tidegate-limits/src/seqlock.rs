@@ -45,9 +45,14 @@ impl<const N: usize> SeqLock<N> {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Writes the numbers, or removes them. Nothing is written where none are to be removed.
     pub(crate) fn write(&self, numbers: Option<[u64; N]>) {
         // There is only one writer, so no one else changes the version.
-        let odd = self.version.load(Ordering::Relaxed) | 1;
+        let seen = self.version.load(Ordering::Relaxed);
+        let odd = seen | 1;
+        if numbers.is_none() && seen == odd {
+            return;
+        }
         self.version.store(odd, Ordering::Relaxed);
         // Release: a reader that sees one of the numbers below also sees the odd version after its own fence.
         fence(Ordering::Release);
@@ -89,6 +94,9 @@ mod tests {
         let before = lock.version();
         assert_eq!(lock.read(|_| lock.write(Some([5]))), None, "written anew while it was read");
         lock.write(None);
+        let absent = lock.version();
+        lock.write(None);
+        assert_eq!(lock.version(), absent, "there was nothing to remove");
         lock.write(Some([5]));
         assert_ne!(lock.version(), before);
     }

@@ -142,12 +142,13 @@ impl RefusedRequest {
         secret: impl Fn(&str) -> bool,
     ) -> Option<Self> {
         let pairs = || request.pairs().filter(|(name, _)| !secret(name));
-        let length = pairs().map(|(name, value)| name.len() + value.len()).sum();
+        let (length, count) = pairs()
+            .fold((0, 0), |(length, count), (name, value)| (length + name.len() + value.len(), count + 1));
         if length > MAX_REQUEST {
             return None;
         }
         let mut text = String::with_capacity(length);
-        let mut ends = SmallVec::new();
+        let mut ends = SmallVec::with_capacity(2 * count);
         for piece in pairs().flat_map(|(name, value)| [name, value]) {
             text.push_str(piece);
             // Cannot truncate: the length is bounded above.

@@ -266,29 +266,35 @@ impl Log {
             }
             let Some((place, _)) = lagging else { break };
             let OpenFile { lines, file, reached, fits, envelope, room } = &mut open[place];
-            let Some(line) = lines.next_line()? else {
-                open.swap_remove(place);
-                continue;
-            };
-            self.tally.lines += 1;
-            let mark = ((*file as u64) << LINE_BITS) | line.number;
-            if line.too_long {
-                self.tally.note(mark, b"", Malformed::TooLong);
-            } else if is_blank(line.bytes) {
-                if line.bytes.starts_with(b"#") {
-                    *fits = self.readers[*file].goes_on_below(line.bytes, *fits);
+            // One file is read to its end; of several, another may lag behind after each line.
+            loop {
+                let Some(line) = lines.next_line()? else {
+                    open.swap_remove(place);
+                    break;
+                };
+                self.tally.lines += 1;
+                let mark = ((*file as u64) << LINE_BITS) | line.number;
+                if line.too_long {
+                    self.tally.note(mark, b"", Malformed::TooLong);
+                } else if is_blank(line.bytes) {
+                    if line.bytes.starts_with(b"#") {
+                        *fits = self.readers[*file].goes_on_below(line.bytes, *fits);
+                    }
+                } else if !*fits {
+                    self.tally.note(mark, line.bytes, Malformed::OtherFields);
+                } else if let Some(bytes) = envelope.open(line.bytes, room) {
+                    if several && let Ok(Some((time, _))) = self.readers[*file].time(bytes) {
+                        *reached = time.max(*reached);
+                    }
+                    if each(&mut self.readers, &mut self.tally, mark, bytes).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
+                } else {
+                    self.tally.note(mark, line.bytes, Malformed::Otherwise);
                 }
-            } else if !*fits {
-                self.tally.note(mark, line.bytes, Malformed::OtherFields);
-            } else if let Some(bytes) = envelope.open(line.bytes, room) {
-                if several && let Ok(Some((time, _))) = self.readers[*file].time(bytes) {
-                    *reached = time.max(*reached);
+                if several {
+                    break;
                 }
-                if each(&mut self.readers, &mut self.tally, mark, bytes).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            } else {
-                self.tally.note(mark, line.bytes, Malformed::Otherwise);
             }
         }
         Ok(ControlFlow::Continue(()))

@@ -11,7 +11,7 @@ mod runs;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::runs::{HEAD, LinePosition, Runs};
+use self::runs::{HEAD, Runs, TakenLine};
 pub(crate) use self::runs::{HeldLine, OrderedLine};
 use crate::source::MAX_LINE;
 
@@ -80,7 +80,7 @@ pub(crate) struct Reorder {
     window: u64,
     limit: usize,
     runs: Runs,
-    ready: VecDeque<LinePosition>,
+    ready: VecDeque<TakenLine>,
     /// The bytes of the lines that are not ready yet.
     waiting: usize,
     ready_bytes: usize,
@@ -151,13 +151,18 @@ impl Reorder {
 
     /// Returns the lines that are ready, in order. They stay until [`Reorder::drop_first`].
     pub(crate) fn ready(&self) -> impl Iterator<Item = HeldLine<'_>> {
-        self.ready.iter().map(|place| self.runs.line(*place))
+        self.ready.iter().map(|taken| self.runs.line(taken))
+    }
+
+    /// Loads the first of the lines that are ready, before they are read.
+    pub(crate) fn fetch(&self, lines: usize) {
+        self.runs.fetch(self.ready.iter().take(lines));
     }
 
     pub(crate) fn drop_first(&mut self, lines: usize) {
-        for place in self.ready.drain(..lines.min(self.ready.len())) {
-            self.ready_bytes -= HEAD + self.runs.line(place).line.bytes.len();
-            self.runs.forget(place);
+        for taken in self.ready.drain(..lines.min(self.ready.len())) {
+            self.ready_bytes -= taken.size();
+            self.runs.forget(&taken);
         }
     }
 
@@ -165,13 +170,11 @@ impl Reorder {
     fn release(&mut self, is_due: impl Fn(u64) -> bool) -> u64 {
         let mut count = 0;
         while self.runs.next_time().is_some_and(|time| is_due(time / SECOND)) {
-            let Some(place) = self.runs.take_next() else { break };
-            let held = self.runs.line(place);
-            let bytes = HEAD + held.line.bytes.len();
-            self.floor = self.floor.max(held.time);
-            self.waiting -= bytes;
-            self.ready_bytes += bytes;
-            self.ready.push_back(place);
+            let Some(taken) = self.runs.take_next() else { break };
+            self.floor = self.floor.max(taken.time());
+            self.waiting -= taken.size();
+            self.ready_bytes += taken.size();
+            self.ready.push_back(taken);
             count += 1;
         }
         count

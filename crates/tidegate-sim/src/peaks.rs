@@ -8,6 +8,7 @@
 
 mod key_peak;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -143,10 +144,12 @@ impl Peaks {
 
     /// Prefetches the memory that the next [`Peaks::see`] of each of these keys needs, so that the loads overlap.
     pub(crate) fn fetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
-        // Compute all hashes first: a processor looks only a few hundred instructions ahead.
+        // Each step for all keys before the next: a processor looks only a few hundred instructions ahead, and the loads
+        // of one step do not wait for each other.
         let hashes: SmallVec<[u64; 16]> = keys.map(|key| self.hasher.hash_one(key)).collect();
-        let total = |hash: &u64| self.places.get(hash).map_or(0, |place| self.hot[*place as usize].total());
-        black_box(hashes.iter().fold(0, |read, hash| read ^ total(hash)));
+        let places: SmallVec<[u32; 16]> =
+            hashes.iter().filter_map(|hash| self.places.get(hash).copied()).collect();
+        black_box(places.iter().fold(0, |read, place| read ^ self.hot[*place as usize].total()));
     }
 
     #[cold]
@@ -264,25 +267,33 @@ impl Peaks {
         self.cold.iter().filter(|cold| cold.denied > 0 && cold.is_known).count() as u64
     }
 
-    /// The first keys by `rank`, highest first; ties in the order of the keys.
+    /// The first keys by `rank`, highest first; ties in the order of the keys. `rank` sees the figures without the name.
     #[must_use]
     pub(crate) fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
-        let mut all: Vec<(u64, KeyPeak)> = self
-            .entries()
-            .map(|(hot, cold)| {
-                let shown = show(hot, cold);
-                (rank(&shown), shown)
-            })
-            .collect();
-        all.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| left.key.cmp(&right.key)));
-        all.truncate(count);
-        all.into_iter().map(|(_, key)| key).collect()
+        let ranks = self.entries().map(|(hot, cold)| rank(&figures(hot, cold)));
+        let mut all: Vec<(u64, usize)> = ranks.zip(0..).collect();
+        // Names are compared only among those that may come first.
+        if let Some(last) = count.checked_sub(1).filter(|last| *last < all.len()) {
+            let least = all.select_nth_unstable_by_key(last, |(rank, _)| Reverse(*rank)).1.0;
+            all.retain(|(rank, _)| *rank >= least);
+            all.sort_unstable_by_key(|(_, place)| *place);
+        }
+        let mut named: Vec<(u64, KeyPeak)> =
+            all.into_iter().map(|(rank, place)| (rank, show(&self.hot[place], &self.cold[place]))).collect();
+        named.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| left.key.cmp(&right.key)));
+        named.truncate(count);
+        named.into_iter().map(|(_, key)| key).collect()
     }
 }
 
 fn show(hot: &SlidingPeak, cold: &Cold) -> KeyPeak {
+    KeyPeak { key: crate::log::text(&cold.key).into_owned(), ..figures(hot, cold) }
+}
+
+/// The figures of a key, without its name.
+fn figures(hot: &SlidingPeak, cold: &Cold) -> KeyPeak {
     KeyPeak {
-        key: crate::log::text(&cold.key).into_owned(),
+        key: String::new(),
         total: hot.total(),
         missed: cold.missed,
         denied: cold.denied,

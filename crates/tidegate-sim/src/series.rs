@@ -88,10 +88,12 @@ impl Series {
             self.fold();
             self.at = narrow;
         }
-        while since / self.width >= self.bins as u64 {
+        let mut bin = since / self.width;
+        while bin >= self.bins as u64 {
             self.join();
+            bin = since / self.width;
         }
-        let bin = (since / self.width) as usize;
+        let bin = bin as usize;
         if self.sums.len() < (bin + 1) * self.lanes {
             self.sums.resize((bin + 1) * self.lanes, 0);
             self.peaks.resize((bin + 1) * self.lanes, 0);

@@ -265,9 +265,11 @@ impl<W: FnMut(Step)> Readings<'_, W> {
         let mut log = Log::open(self.inputs.to_vec(), self.log.clone())?;
         self.done += 1;
         (self.watch)(Step::Begins { reading: self.done, purpose, watch: log.watch() });
-        let outcome = log.read(|record| {
-            (self.watch)(Step::Request);
-            each(record);
+        let outcome = log.read_together(|records| {
+            for record in records {
+                (self.watch)(Step::Request);
+                each(record);
+            }
             ControlFlow::Continue(())
         });
         (self.watch)(Step::Ends);

@@ -260,6 +260,16 @@ impl WhatIf {
         self.keys.has_forgotten()
     }
 
+    /// Returns how many requests each candidate would have denied, in the order given.
+    #[must_use]
+    pub(crate) fn denied(&self) -> Vec<u64> {
+        let mut denied = vec![0; self.ordered.len()];
+        for (ordered, count) in self.ordered.iter().zip(&self.denied) {
+            denied[ordered.given] = *count;
+        }
+        denied
+    }
+
     /// Returns what each candidate would have done, in the order given. Walks all keys once.
     #[must_use]
     pub fn outcomes(&self) -> Vec<WhatIfOutcome> {
@@ -412,9 +422,13 @@ impl Asking {
         if self.set.access(request).is_some() {
             return None;
         }
-        let plan = self.set.plan(request, cost);
+        let mut plan = self.set.plan(request, cost);
         let line = plan.lines.first().filter(|line| !line.cost_is_unknown())?;
-        Some(RequestCharge { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
+        let (at, cost) = (line.key.clone(), line.cost);
+        // In place: the key is nearly always all that the plan's memory holds.
+        plan.keys.truncate(at.end);
+        drop(plan.keys.drain(..at.start));
+        Some(RequestCharge { key: plan.keys, cost })
     }
 
     /// Requests whose cost the policy could not determine.

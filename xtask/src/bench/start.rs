@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 
 use super::bars::Bar;
 use super::publish::Measured;
+use crate::tidy::ratchets::program_packages;
 
 /// The number of starts; the page shows the median and the slowest.
 const STARTS: usize = 21;
@@ -22,13 +23,7 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
     }
     times.sort_by(f64::total_cmp);
     let size = std::fs::metadata(binary)?.len();
-    let tree = Command::new("cargo")
-        .args(["tree", "-p", "tidegate-cli", "-e", "normal,build", "--prefix", "none", "--no-dedupe"])
-        .current_dir(crate::step::root())
-        .output()?;
-    let tree = String::from_utf8_lossy(&tree.stdout);
-    let crates: std::collections::BTreeSet<&str> =
-        tree.lines().map(|line| line.trim_end_matches(" (proc-macro)")).collect();
+    let packages = program_packages::count()?;
     let mut page = String::from("## The program\n\n| what | measured |\n|---|---|\n");
     writeln!(
         page,
@@ -36,7 +31,7 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
         times[STARTS / 2],
         times[STARTS - 1]
     )?;
-    writeln!(page, "| crates in the default release build | {} |", crates.len())?;
+    writeln!(page, "| crates in the default release build | {packages} |")?;
     writeln!(page, "| size of the program | {:.1} MB |", size as f64 / 1e6)?;
     let row = format!("| `serve`: process start to first answer | {:.1} ms | {machine} |", times[STARTS / 2]);
     let bars = vec![

@@ -14,9 +14,11 @@
 //! | `markdown-words` | words with a letter or a digit in the tracked pages, also in code blocks |
 //! | `test-programs` | programs of integration tests: `[[test]]`, and what cargo finds under `tests/` |
 //! | `locked-packages` | packages in the root's `Cargo.lock` |
+//! | `program-packages` | packages that the default program is built of; see `program_packages` |
 //! | `source-files` | Rust files under `crates/*/src/` |
 
 mod declared;
+pub(crate) mod program_packages;
 mod public;
 
 use std::collections::BTreeMap;
@@ -104,10 +106,17 @@ fn counted(tree: &Tree) -> BTreeMap<String, usize> {
         ("markdown-words", Some(words.filter(|word| word.contains(char::is_alphanumeric)).count())),
         ("test-programs", Some(packages.iter().map(Package::test_programs).sum())),
         ("locked-packages", lock),
+        ("program-packages", program_packages(tree)),
         ("source-files", Some(sources().count())),
     ];
     counted.extend(numbers.into_iter().filter_map(|(name, count)| Some((name.to_owned(), count?))));
     counted
+}
+
+/// `None` if cargo cannot say it, or the tree is not of this workspace.
+fn program_packages(tree: &Tree) -> Option<usize> {
+    let count = tree.is_checkout().then(program_packages::count)?;
+    count.inspect_err(|error| eprintln!("the packages of the program are NOT counted: {error:#}")).ok()
 }
 
 fn library<'t>(package: &Package<'t>) -> Option<&'t str> {
@@ -119,14 +128,14 @@ fn library<'t>(package: &Package<'t>) -> Option<&'t str> {
 // The recorded numbers: a line `name = number` for each, and a comment where one was raised.
 
 #[derive(Debug)]
-struct Record<'t> {
+pub(crate) struct Record<'t> {
     text: &'t str,
     numbers: BTreeMap<&'t str, (usize, usize)>,
 }
 
 impl<'t> Record<'t> {
     /// Reads a record; the error is a line and what is wrong with it.
-    fn read(text: &'t str) -> Result<Self, (usize, String)> {
+    pub(crate) fn read(text: &'t str) -> Result<Self, (usize, String)> {
         let mut numbers = BTreeMap::new();
         for (line, content) in (1..).zip(text.lines()) {
             let Some((name, number)) = split(content) else {
@@ -145,7 +154,8 @@ impl<'t> Record<'t> {
         Ok(Self { text, numbers })
     }
 
-    fn of(&self, name: &str) -> Option<(usize, usize)> {
+    /// Returns the line of a number, and the number.
+    pub(crate) fn of(&self, name: &str) -> Option<(usize, usize)> {
         self.numbers.get(name).copied()
     }
 
@@ -154,7 +164,10 @@ impl<'t> Record<'t> {
     }
 
     /// Returns the text with the numbers that fell, and these: name, before and now.
-    fn lowered(&self, counted: &BTreeMap<String, usize>) -> (String, Vec<(&'t str, usize, usize)>) {
+    pub(crate) fn lowered(
+        &self,
+        counted: &BTreeMap<String, usize>,
+    ) -> (String, Vec<(&'t str, usize, usize)>) {
         let (mut text, mut fell) = (String::new(), Vec::new());
         for content in self.text.lines() {
             let before = split(content).and_then(|(name, number)| Some((name, number, self.of(name)?.1)));

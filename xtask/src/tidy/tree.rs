@@ -9,7 +9,10 @@ use anyhow::{Context, Result, bail};
 use syn::Item;
 
 /// The files that git tracks, by their paths from the root of the workspace.
-pub(crate) struct Tree(BTreeMap<String, File>);
+pub(crate) struct Tree {
+    files: BTreeMap<String, File>,
+    is_checkout: bool,
+}
 
 struct File {
     /// `None` if the file is not text.
@@ -36,28 +39,29 @@ impl Tree {
             let bytes = std::fs::read(&place).with_context(|| format!("cannot read {path}"))?;
             files.insert(path.to_owned(), File::new(bytes));
         }
-        Ok(Self(files))
+        Ok(Self { files, is_checkout: true })
     }
 
     /// Makes a tree for tests from paths and texts.
     #[cfg(test)]
     pub(crate) fn made(files: &[(&str, &str)]) -> Self {
-        Self(
-            files
-                .iter()
-                .map(|(path, text)| ((*path).to_owned(), File::new(text.as_bytes().to_vec())))
-                .collect(),
-        )
+        let file = |(path, text): &(&str, &str)| ((*path).to_owned(), File::new(text.as_bytes().to_vec()));
+        Self { files: files.iter().map(file).collect(), is_checkout: false }
+    }
+
+    /// Says whether these are the files of this workspace, which cargo can be asked about.
+    pub(crate) const fn is_checkout(&self) -> bool {
+        self.is_checkout
     }
 
     /// Returns a Rust file's syntax error, if there is one.
     pub(crate) fn error(&self, path: &str) -> Option<&syn::Error> {
-        self.0.get(path)?.parse()?.as_ref().err()
+        self.files.get(path)?.parse()?.as_ref().err()
     }
 
     /// Lists the paths of all files.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+        self.files.keys().map(String::as_str)
     }
 
     /// Lists the paths of Rust files.
@@ -67,22 +71,22 @@ impl Tree {
 
     /// Lists all text files: path and text.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
+        self.files.iter().filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
     }
 
     /// Returns the text of a file; `None` if it does not exist or is not text.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
-        self.0.get(path)?.text.as_deref()
+        self.files.get(path)?.text.as_deref()
     }
 
     /// Returns a path as stored in the tree; `None` if there is no such file.
     pub(crate) fn path(&self, path: &str) -> Option<&str> {
-        self.0.get_key_value(path).map(|(path, _)| path.as_str())
+        self.files.get_key_value(path).map(|(path, _)| path.as_str())
     }
 
     /// Returns the items of a Rust file; empty if it does not exist or does not parse.
     pub(crate) fn items(&self, path: &str) -> &[Item] {
-        match self.0.get(path).and_then(File::parse) {
+        match self.files.get(path).and_then(File::parse) {
             Some(Ok(items)) => items,
             _ => &[],
         }

@@ -98,6 +98,18 @@ impl Lease {
         Some(portion)
     }
 
+    /// Refuses on the fast path: nothing is held, and the engine's refusal still holds. Returns for how long. `None`, with
+    /// nothing changed: as for [`Lease::take_at_once`].
+    pub(super) fn refuse_at_once(&mut self, cost: Cost, kept_back: u64, now: Tick) -> Option<Duration> {
+        if self.units_held() > 0 || now < self.failed_until {
+            return None;
+        }
+        let wait = self.refusals.of(cost, kept_back, now)?;
+        self.touched = now;
+        self.count_demand(cost);
+        Some(wait)
+    }
+
     pub(super) fn take(&mut self, cost: Cost) -> Option<Portion> {
         self.current.as_mut()?.take(cost)
     }
@@ -525,7 +537,11 @@ impl Refusals {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::Quota;
+
+    use super::super::leasable::LeaseOptions;
     use super::*;
+    use crate::Part;
 
     const LASTS: Duration = Duration::from_secs(1);
     const HOURS: Duration = Duration::from_secs(36_000);
@@ -547,6 +563,25 @@ mod tests {
         assert!(refusals.forbid_draw(0, at(999)) && !refusals.lapse(at(999)));
         assert_eq!(refusals.of(Cost::ONE, 0, at(1000)), None);
         assert!(!refusals.forbid_draw(0, at(1000)) && refusals.lapse(at(1000)));
+    }
+
+    #[test]
+    fn the_fast_path_refuses_what_a_look_refuses() {
+        let quota = Arc::new(Quota::per_second(10).burst(100).gcra().unwrap());
+        let (outstanding, strict, target) = (500, true, Duration::from_millis(50));
+        let options = LeaseOptions { outstanding, strict, target, lasts: LASTS };
+        let mut lease = Lease::new(Arc::new(Terms::of(&quota, &options).unwrap()));
+        lease.refused_alone(units(4), 2, HOURS, at(0));
+        for (cost, kept_back, ms, is_refused) in
+            [(4, 2, 1, true), (5, 3, 999, true), (3, 2, 1, false), (4, 1, 1, false), (4, 2, 1000, false)]
+        {
+            let (cost, now) = (units(cost), at(ms));
+            let at_once = lease.clone().refuse_at_once(cost, kept_back, now);
+            let found = lease.clone().look_up(cost, kept_back, now, Part::WHOLE, &mut GivenBack::new());
+            assert_eq!(at_once.is_some(), is_refused, "{cost:?}, {kept_back}, {ms} ms");
+            assert_eq!(matches!(found, Lookup::Refused(_)), is_refused, "{found:?}");
+            assert!(at_once.is_none_or(|wait| found == Lookup::Refused(wait)));
+        }
     }
 
     #[test]

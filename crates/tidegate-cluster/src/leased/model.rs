@@ -324,17 +324,25 @@ impl World {
         let mut back = GivenBack::new();
         let taken = match node.lease.take_at_once(Cost::ONE, 0, now, node.part) {
             Some(portion) => Some(portion),
-            None => match node.lease.look_up(Cost::ONE, 0, now, node.part, &mut back) {
-                Lookup::Ready => node.lease.take(Cost::ONE),
-                Lookup::Draw if !holds => {
-                    self.draws += 1;
-                    if let Some(draw) = node.lease.draw_ahead(ahead, 1, 0, now, self.draws) {
-                        node.calls.push(Call::Draw { sent: now, draw });
+            None => {
+                let at_once = node.lease.clone().refuse_at_once(Cost::ONE, 0, now);
+                let found = node.lease.look_up(Cost::ONE, 0, now, node.part, &mut back);
+                assert!(
+                    at_once.is_none_or(|wait| found == Lookup::Refused(wait) && back.is_empty()),
+                    "the fast path refuses as the slow one does: {at_once:?}, {found:?}"
+                );
+                match found {
+                    Lookup::Ready => node.lease.take(Cost::ONE),
+                    Lookup::Draw if !holds => {
+                        self.draws += 1;
+                        if let Some(draw) = node.lease.draw_ahead(ahead, 1, 0, now, self.draws) {
+                            node.calls.push(Call::Draw { sent: now, draw });
+                        }
+                        None
                     }
-                    None
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
         };
         let moved = !back.is_empty() || taken.is_some() || node.lease.is_drawing();
         node.gives_back(back);

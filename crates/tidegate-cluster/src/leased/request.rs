@@ -26,10 +26,10 @@ enum ChargeResult {
 }
 
 impl LeasedState {
-    /// Executes a step of one charge whose units are in a batch, which is the usual case. Otherwise returns `false` and
-    /// changes nothing.
+    /// Executes a step of one charge whose units are in a batch, which is the usual case, or which the engine has refused
+    /// before. Otherwise returns `false` and changes nothing.
     #[inline]
-    pub(super) fn take_at_once(
+    pub(super) fn decide_at_once(
         self: &Arc<Self>,
         step: &Step<'_>,
         charge: &Charge<'_>,
@@ -48,7 +48,11 @@ impl LeasedState {
         };
         let now = self.now_of(step, entry.lease.terms.window);
         let Some(portion) = entry.lease.take_at_once(charge.cost, charge.kept_back, now, part) else {
-            return false;
+            let Some(line) = refuse_at_once(entry, step, charge, now) else { return false };
+            shard.refused += 1;
+            drop(shard);
+            self.refuse(step, &[Some(line)], out);
+            return true;
         };
         let receipt = step.receipts.then(|| portion.receipt(&entry.lease.terms.engine));
         let decision =
@@ -179,11 +183,7 @@ impl LeasedState {
                 }
                 None => ChargeResult::Engine,
             },
-            Lookup::Refused(after) => {
-                let standing = Standing { remaining: entry.lease.ready(now), ..standing(entry, now) };
-                let ruling = Ruling::Denied { retry: Retry::After(after) };
-                ChargeResult::Refused(ChargeAnswer { decision: Decision { ruling, standing }, receipt: None })
-            }
+            Lookup::Refused(after) => ChargeResult::Refused(refused(entry, after, now)),
             Lookup::Draw => {
                 let until = entry.lease.drawing_since().unwrap_or(now).after(self.patience(terms));
                 match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
@@ -220,7 +220,7 @@ impl LeasedState {
             Op::Take => {
                 let step = &step.read_clock();
                 match step.charges {
-                    [charge] if self.take_at_once(step, charge, out) => FirstPass::Done(Ok(())),
+                    [charge] if self.decide_at_once(step, charge, out) => FirstPass::Done(Ok(())),
                     _ => self.begin_take(step, out),
                 }
             }
@@ -255,6 +255,28 @@ pub(super) fn standing(entry: &LeasedKey, now: Tick) -> Standing {
     let (lease, limit) = (&entry.lease, entry.lease.terms.limit);
     let remaining = lease.units_held().saturating_add(lease.remaining).min(limit);
     Standing { limit, remaining, debt: 0, reset_after: lease.full_at.since(now) }
+}
+
+/// Refuses a charge of a key with nothing held, while the engine's refusal holds: under the one lock that its request takes
+/// anyway, and without a count of references, which all threads would write to. `None`, with nothing changed, for any other.
+fn refuse_at_once(
+    entry: &mut LeasedKey,
+    step: &Step<'_>,
+    charge: &Charge<'_>,
+    now: Tick,
+) -> Option<ChargeAnswer> {
+    if charge.inline_quota || !charge.binding {
+        return None;
+    }
+    let after = entry.lease.refuse_at_once(charge.cost, charge.kept_back, now)?;
+    entry.settings = ChargeSettings::of(charge, step.tag);
+    Some(refused(entry, after, now))
+}
+
+fn refused(entry: &LeasedKey, after: Duration, now: Tick) -> ChargeAnswer {
+    let standing = Standing { remaining: entry.lease.ready(now), ..standing(entry, now) };
+    let ruling = Ruling::Denied { retry: Retry::After(after) };
+    ChargeAnswer { decision: Decision { ruling, standing }, receipt: None }
 }
 
 fn unasked(charge: &Charge<'_>) -> ChargeAnswer {

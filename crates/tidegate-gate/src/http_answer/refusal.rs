@@ -9,6 +9,7 @@
 
 mod detail;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -102,12 +103,6 @@ impl<'a> Refusal<'a> {
             Cause::Limit { deny, .. } => &deny.problem,
             Cause::Undecided { .. } => our_shortage(),
         }
-    }
-
-    /// Returns the title: the type's name in words, or the reason phrase of the status.
-    #[must_use]
-    fn title(&self, status: StatusCode) -> String {
-        title(self.problem_type(), status)
     }
 
     /// Returns the policy that binds, or the limit's name; `None` for a deny-list of the whole set.
@@ -238,12 +233,25 @@ impl<'a> Refusal<'a> {
     where
         'a: 'i,
     {
+        self.saying(self.detail(), self.policies(), status, id)
+    }
+
+    fn saying<'i>(
+        &self,
+        detail: String,
+        violated: Vec<&'i str>,
+        status: StatusCode,
+        id: Option<&'i str>,
+    ) -> RefusalProblem<'i>
+    where
+        'a: 'i,
+    {
         RefusalProblem {
             r#type: self.problem_type(),
-            title: self.title(status),
+            title: title(self.problem_type(), status),
             status: status.as_u16(),
-            detail: self.detail() + &self.caller_note(),
-            violated: self.policies(),
+            detail: detail + &self.caller_note(),
+            violated,
             id,
         }
     }
@@ -257,11 +265,7 @@ impl<'a> Refusal<'a> {
         let retry = self.retry();
         let violated = self.policy().into_iter().collect();
         PublicRefusal {
-            problem: RefusalProblem {
-                detail: self.public_detail() + &self.caller_note(),
-                violated,
-                ..self.problem(status, id)
-            },
+            problem: self.saying(self.public_detail(), violated, status, id),
             retry: retry.as_str(),
             retry_after_ms: retry.after().map(millis_up),
         }
@@ -272,7 +276,7 @@ impl<'a> Refusal<'a> {
 #[derive(Clone, Debug, Serialize)]
 pub struct RefusalProblem<'a> {
     r#type: &'a str,
-    title: String,
+    title: Cow<'a, str>,
     status: u16,
     detail: String,
     /// The policies that refuse; in the public form only the one that binds. Empty for a deny-list of the whole set.
@@ -355,15 +359,20 @@ fn blocked(decision: &GateDecision, entry: &AccessEntry, block: &Block) -> Strin
     }
 }
 
-/// Returns the title of a problem type: its name in words.
-fn title(kind: &str, status: StatusCode) -> String {
+/// Returns the title of a problem type: its name in words; without a type the reason phrase of the status.
+fn title(kind: &str, status: StatusCode) -> Cow<'static, str> {
+    match kind.strip_prefix(Deny::TYPES) {
+        Some("quota-exceeded") => return Cow::Borrowed("Quota exceeded"),
+        Some("temporary-reduced-capacity") => return Cow::Borrowed("Temporary reduced capacity"),
+        _ => {}
+    }
     let name = kind.rsplit(['#', '/']).next().unwrap_or_default();
     if kind == NO_TYPE || name.is_empty() {
-        return status.canonical_reason().unwrap_or("Denied").to_owned();
+        return Cow::Borrowed(status.canonical_reason().unwrap_or("Denied"));
     }
     let words = name.replace('-', " ");
     let mut chars = words.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect()).into()
 }
 
 // Says that a request was refused for its caller's own time: the limit would have delayed it, and its caller does not

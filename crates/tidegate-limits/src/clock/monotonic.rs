@@ -82,10 +82,26 @@ impl HeldTime {
         Tick::from_nanos(self.latest.fetch_max(tick, Ordering::Relaxed).max(tick))
     }
 
-    /// As [`HeldTime::hold`], but a later tick is not remembered: for a reading by which nothing is changed.
+    /// As [`HeldTime::hold`], but a later tick is not remembered: for a tick by which nothing is changed, or not before
+    /// [`HeldTime::reach`] has remembered it.
     #[inline]
     pub(crate) fn glimpse(&self, tick: Tick) -> Tick {
-        if tick > self.latest() { tick } else { self.hold(tick) }
+        let nanos = tick.as_nanos();
+        // As in `hold`.
+        let seen = self.latest.load(Ordering::Relaxed);
+        if seen.wrapping_sub(nanos) < self.bound.load(Ordering::Relaxed) {
+            return Tick::from_nanos(seen);
+        }
+        if seen >= nanos { self.follow(nanos) } else { tick }
+    }
+
+    /// Remembers a tick that [`HeldTime::glimpse`] returned, before what it has changed is seen. Writes only if it is later
+    /// than the latest one.
+    #[inline]
+    pub(crate) fn reach(&self, tick: Tick) {
+        if self.latest() < tick {
+            self.latest.fetch_max(tick.as_nanos(), Ordering::Relaxed);
+        }
     }
 
     /// Returns the latest tick.
@@ -145,6 +161,18 @@ mod tests {
             assert_eq!(hold(&time, behind), 1000 * SECOND);
         }
         assert_eq!(hold(&time, 1001 * SECOND), 1001 * SECOND);
+    }
+
+    #[test]
+    fn a_glimpse_is_what_would_be_held_and_is_forgotten_until_it_is_reached() {
+        let time = HeldTime::default();
+        let at = |seconds| Tick::from_nanos(seconds * SECOND);
+        assert_eq!(time.hold(at(1000)), at(1000));
+        assert_eq!((time.glimpse(at(999)), time.glimpse(at(1001))), (at(1000), at(1001)));
+        assert_eq!(time.latest(), at(1000));
+        time.reach(at(1001));
+        time.reach(at(999));
+        assert_eq!((time.latest(), time.glimpse(at(1000))), (at(1001), at(1001)));
     }
 
     /// A wall clock that was an hour ahead for a moment. Without following, no limit would refill for that hour.

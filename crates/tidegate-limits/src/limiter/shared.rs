@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
-use tidegate_core::{Cost, Quota, Receipt, Tick};
+use tidegate_core::{Cost, Quota, Receipt, Retry, Tick};
 
 use super::word::{Undecided, Word};
 use crate::answer::{Answer, CheckResult, Denied};
@@ -385,20 +385,17 @@ impl LimiterState {
         None
     }
 
-    /// Charges a cost that may be settled later, by the word, or refuses it if it may not wait. `None` if the lock has
-    /// to decide: the cost would have to wait, or there is no word.
+    /// Charges a cost that may be settled later, by the word, or refuses it, which writes nothing. `None` if the lock has
+    /// to decide: the cost would have to wait and may, or there is no word.
     ///
     /// The receipt is the one that the general form would have made. Leases lower the word, and receipts find their
-    /// position only in a word that was not lowered, so a limiter with leases charges under the lock.
+    /// position only in a word that was not lowered, so a limiter with leases charges under the lock; it refuses here.
     pub(super) fn charge_by_word(
         &self,
         mut now: Tick,
         cost: Cost,
         max_wait: Duration,
     ) -> Option<Result<HeldCharge, Denied>> {
-        if self.precision == Precision::Leased {
-            return None;
-        }
         let terms = self.terms();
         let (mut lost, mut refused) = (0, false);
         loop {
@@ -410,6 +407,7 @@ impl LimiterState {
             }
             let scaled = form.scaled(now)?;
             match form.take(word, scaled, cost.units()) {
+                Some(_) if self.precision == Precision::Leased => return None,
                 Some(next) if self.word.exchange(word, next) => {
                     let answer = Answer::permitted(form.report(next, scaled));
                     let (decision, binding) = (answer.decision(), answer.binding());
@@ -418,10 +416,16 @@ impl LimiterState {
                     let receipt = Receipt { at: now, act: now, cost, mark: form.mark(next) };
                     return Some(Ok(HeldCharge { event, receipts: smallvec![receipt], terms, quota: None }));
                 }
-                None if !max_wait.is_zero() => return None,
-                None if !refused => refused = true,
+                // The report is of this word and its form only if the word stays.
                 None if self.word.stays(word) => {
-                    return Some(Err(Answer::refused(form.report(word, scaled), cost.units()).into()));
+                    let (report, units) = (form.report(word, scaled), cost.units());
+                    if !max_wait.is_zero() && report.retry(units) <= Retry::After(max_wait) {
+                        return None;
+                    }
+                    if refused {
+                        return Some(Err(Answer::refused_to_wait(report, units, max_wait).into()));
+                    }
+                    refused = true;
                 }
                 _ => lost += 1,
             }

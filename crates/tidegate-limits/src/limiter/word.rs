@@ -106,12 +106,15 @@ pub(super) enum Undecided {
 impl Limits {
     /// Turns the word into a cell. Called with the lock held, before the cells are read.
     pub(super) fn word_to_cell(&mut self, word: &Word, now: Tick) {
+        // Only a holder of the lock puts a word where there is none, so none is taken away then: a limiter whose state fits
+        // no word writes to its lock alone.
+        if word.word().is_none() {
+            return;
+        }
         let held = word.word.0.swap(NO_WORD, Ordering::AcqRel);
         let (Some(form), [quota]) = (word.form(), self.quotas.as_slice()) else { return };
-        if held != NO_WORD {
-            let state = State::Gcra(form.widen(held, now));
-            self.cells[0] = (held != 0).then(|| Cell::new(quota.clone(), state));
-        }
+        let state = State::Gcra(form.widen(held, now));
+        self.cells[0] = (held != 0).then(|| Cell::new(quota.clone(), state));
     }
 
     /// Puts a word back if the state fits one. Called with the lock held, after the cells have changed.

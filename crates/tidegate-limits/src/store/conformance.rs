@@ -164,7 +164,7 @@ struct Subject<'a> {
     plain: PlainStore,
     /// The latest tick of a step.
     latest: Tick,
-    /// The latest tick of a step that may have moved the store's time: a refusal by a fresh clock need not.
+    /// The latest tick of a step that has to have moved the store's time: a refusal or a peek need not.
     moved: Tick,
 }
 
@@ -180,7 +180,7 @@ impl<'a> Subject<'a> {
             Ok(executed) => {
                 self.judge_at(step, executed, context);
                 self.latest = self.latest.max(executed.at);
-                if executed.allowed || !matches!(step.clock, StepClock::Fresh(_)) {
+                if executed.allowed && !matches!(step.op, Op::Peek) {
                     self.moved = self.moved.max(executed.at);
                 }
                 executed.at

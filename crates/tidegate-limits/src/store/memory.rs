@@ -27,10 +27,10 @@
 //!
 //! # Time
 //! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
-//! latest one counts as that one. The reading of a fresh clock that only refuses is no such tick: it changes no word, and is
-//! not kept. If ticks stay more than five minutes behind, time goes on at half their speed until
-//! they have nearly caught up (`clock/monotonic.rs`): meanwhile a wait or retry that was reported takes up to twice as
-//! long, and nothing is granted twice.
+//! latest one counts as that one. A tick that only refuses, or only looks, is no such tick: it changes no word, and is not
+//! kept. If ticks stay more than five minutes behind, time goes on at half their speed until they have nearly caught up
+//! (`clock/monotonic.rs`): meanwhile a wait or retry that was reported takes up to twice as long, and nothing is granted
+//! twice.
 //!
 //! # Quotas
 //! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
@@ -48,6 +48,8 @@ mod seed;
 mod table;
 mod tracked;
 mod word_path;
+#[cfg(all(test, not(tidegate_loom)))]
+mod write_tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -307,16 +309,19 @@ impl MemoryStore {
         let fingerprint = |at: usize, charge: &Charge<'_>| {
             known.get(at).copied().unwrap_or_else(|| table.fingerprint(charge.key))
         };
-        (executed.at, executed.by, executed.breaker) = (time.hold(step.now), DecidedBy::Local, None);
+        // A refusal does not move the time of the store: if it did, all threads that refuse would write to one line. A permit
+        // moves it before it changes a word, so that no word holds a charge of a later tick than the latest one.
+        let (asked, at) = (step.now, time.glimpse(step.now));
+        (executed.at, executed.by, executed.breaker) = (at, DecidedBy::Local, None);
         executed.moved.clear();
-        if table.execute_at_once::<RECEIPTS, TRACK>(step, executed.at, &fingerprint, executed).is_some() {
+        let reach = || time.reach(at);
+        if table.execute_at_once::<RECEIPTS, TRACK>(step, at, reach, &fingerprint, executed).is_some() {
             return Ok(());
         }
-        let mut step = Step { now: executed.at, ..*step };
-        // The step may be refused: it is decided by a fresh clock, if it has one. A refusal does not move the time of the
-        // store: if it did, all threads that refuse would write to one line.
+        let mut step = Step { now: at, ..*step };
+        // The step may be refused: it is decided by a fresh clock, if it has one.
         let glimpse = || match step.clock {
-            StepClock::Fresh(clock) => time.glimpse(clock.now()),
+            StepClock::Fresh(clock) => time.glimpse(clock.now().max(asked)),
             _ => step.now,
         };
         if table.execute_unspent(&step, glimpse, fingerprint, executed).is_some() {
@@ -326,7 +331,7 @@ impl MemoryStore {
             }
         }
         if let StepClock::Fresh(clock) = step.clock {
-            step.now = time.hold(clock.now());
+            step.now = time.glimpse(clock.now().max(asked));
         }
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(fingerprint(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
@@ -337,7 +342,7 @@ impl MemoryStore {
             return Err(StoreError::RepeatedKey);
         }
         loop {
-            table.execute_any(&step, &keys, executed);
+            table.execute_any(&step, &keys, time, executed);
             executed.at = step.now;
             // Steps that were executed on cells are noted already, including a refusal that had to be kept.
             if TRACK && executed.allowed && matches!(step.op, Op::Take) {
@@ -347,7 +352,12 @@ impl MemoryStore {
             // a refusal stands only if it also holds at the later tick. The loop ends: each turn requires that the wait
             // of the last refusal is over.
             let later = time.latest();
-            if executed.allowed || later == step.now || !waited(&step, executed, later) {
+            if executed.allowed {
+                // Even where that has changed nothing, as for a shadow that is refused by itself.
+                time.reach(step.now);
+                return Ok(());
+            }
+            if later <= step.now || !waited(&step, executed, later) {
                 return Ok(());
             }
             step.now = later;
@@ -363,16 +373,19 @@ fn waited(step: &Step<'_>, executed: &Executed, later: Tick) -> bool {
 }
 
 impl Table {
-    fn execute_any(&self, step: &Step<'_>, keys: &[Sought], executed: &mut Executed) {
-        self.reclaim(step.now);
+    /// Executes a step by its tick, which the store's time reaches only if something changes: before the slots that change
+    /// are released, so that who sees the change also sees the tick.
+    fn execute_any(&self, step: &Step<'_>, keys: &[Sought], time: &HeldTime, executed: &mut Executed) {
+        // By the latest tick, since a slot that is emptied is full for the callers of every earlier tick, too.
+        self.reclaim(time.latest());
         if let ([charge], [key]) = (step.charges, keys)
-            && (self.execute_in_place(step, charge, *key, executed)
-                || self.execute_word(step, charge, *key, executed))
+            && (self.execute_in_place(step, charge, *key, time, executed)
+                || self.execute_word(step, charge, *key, time, executed))
         {
             return;
         }
-        if self.execute_words(step, keys, executed).is_none() {
-            *executed = self.execute_cells(step, keys);
+        if self.execute_words(step, keys, time, executed).is_none() {
+            *executed = self.execute_cells(step, keys, time);
         }
     }
 }
@@ -613,7 +626,7 @@ mod tests {
                 };
                 let alike: Vec<Sought> = charges.iter().map(alike).collect();
                 let mut executed = Executed::default();
-                table.execute_any(&step, &alike, &mut executed);
+                table.execute_any(&step, &alike, &store.shared.time, &mut executed);
                 executed.at = step.now;
                 executed
             };
@@ -655,109 +668,6 @@ mod tests {
             let charges = [Charge::new(key, &quota, Cost::ONE)];
             let seen = store.execute(&Step::new(Tick::from_secs(1), Op::Peek, &charges)).unwrap();
             assert_eq!(seen.lines[0].decision.standing.remaining, 1_000_000 - 10 - 3 * TURNS);
-        }
-    }
-}
-
-/// What a decision writes to shared memory: a refusal nothing, a permit the word of each limit, which is seized and released.
-#[cfg(all(test, not(tidegate_loom)))]
-mod write_tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::clock::{Clock as _, ManualClock, SystemClock};
-    use crate::sync::counted::writes;
-    use crate::{KeyedLimiter, Limiter, Precision};
-    use tidegate_core::Cost;
-
-    /// Takes one unit of each of some keys by a fresh clock, which has gone on since the shared tick.
-    fn take(store: &dyn Store, quota: &Arc<Quota>, keys: &[[u8; 1]], clock: &ManualClock) -> bool {
-        let shared = ManualClock::default().now();
-        let charges: SmallVec<[Charge<'_>; 16]> =
-            keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
-        let step = Step::new(shared, Op::Take, &charges);
-        let mut executed = Executed::default();
-        match store.execute_into(&Step { clock: StepClock::Fresh(clock), ..step }, &mut executed) {
-            Execution::Done(done) => done.expect("distinct keys"),
-            Execution::Later(_) => unreachable!("a store in memory answers at once"),
-        }
-        executed.allowed
-    }
-
-    #[test]
-    fn a_refused_step_writes_nothing() {
-        let seed = Seed::random();
-        let stores: [(&str, Box<dyn Store>); 4] = [
-            ("fingerprints", Box::new(MemoryStore::with_capacity(1000).unwrap())),
-            ("full keys", Box::new(MemoryStore::with_full_keys(1000).unwrap())),
-            ("tracked", Box::new(TrackedStore::with_seed(1000, &seed).unwrap())),
-            ("tracked, full keys", Box::new(TrackedStore::with_full_keys_and_seed(1000, &seed).unwrap())),
-        ];
-        for (name, store) in &stores {
-            for (count, first) in [(1u8, 0u8), (4, 10), (16, 100)] {
-                let keys: Vec<[u8; 1]> = (first..first + count).map(|key| [key]).collect();
-                let quota = Arc::new(Quota::per_day(2).gcra().unwrap());
-                let clock = ManualClock::default();
-                assert!(take(&**store, &quota, &keys, &clock) && take(&**store, &quota, &keys, &clock));
-                for _ in 0..10 {
-                    clock.advance(Duration::from_millis(1));
-                    let (allowed, written) = writes(|| take(&**store, &quota, &keys, &clock));
-                    assert!(!allowed);
-                    assert_eq!(written, 0, "{name}, {count} limits");
-                }
-                // Callers that come once each, refused by a limit over all of them.
-                for new in 200..210 {
-                    let keys = [keys[0], [new]];
-                    let (allowed, written) = writes(|| take(&**store, &quota, &keys, &clock));
-                    assert!(!allowed);
-                    assert_eq!(written, 0, "{name}, a new key");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_permitted_step_writes_two_times_for_each_limit() {
-        let store = MemoryStore::with_capacity(1000).unwrap();
-        for (count, first) in [(1u8, 0u8), (4, 10), (16, 100)] {
-            let keys: Vec<[u8; 1]> = (first..first + count).map(|key| [key]).collect();
-            let quota = Arc::new(Quota::per_day(9).gcra().unwrap());
-            let clock = ManualClock::default();
-            assert!(take(&store, &quota, &keys, &clock));
-            let (allowed, written) = writes(|| take(&store, &quota, &keys, &clock));
-            assert!(allowed);
-            assert_eq!(written, 2 * u64::from(count), "{count} limits: each slot is seized and released");
-        }
-    }
-
-    /// Says whether a hundred checks in a row write nothing. The keeper of the shared tick asks now and then whether it is
-    /// still used, and one check answers: so one of several turns suffices.
-    fn writes_nothing(check: impl Fn() -> bool) -> bool {
-        (0..50).any(|_| {
-            SystemClock::share_tick();
-            let (allowed, written) = writes(|| (0..100).any(|_| check()));
-            assert!(!allowed);
-            written == 0
-        })
-    }
-
-    #[test]
-    fn a_refusal_of_a_limiter_writes_nothing() {
-        for precision in [Precision::Shared, Precision::Exact, Precision::Leased] {
-            let quota = || Quota::per_day(1).gcra().unwrap();
-            let limiter = Limiter::new(quota()).unwrap().with_precision(precision);
-            assert!(limiter.admit());
-            assert!(writes_nothing(|| limiter.admit()), "{precision:?}");
-            let keyed = KeyedLimiter::new(quota(), 1000).unwrap().with_precision(precision);
-            assert!(keyed.admit(7u64));
-            assert!(writes_nothing(|| keyed.admit(7u64)), "{precision:?}, a key");
-            let each = || {
-                let mut any = false;
-                keyed.allow_each(&[7u64; 20], |_, answer| any |= answer.is_allowed());
-                any
-            };
-            assert!(writes_nothing(each), "{precision:?}, a batch");
         }
     }
 }

@@ -127,8 +127,8 @@ pub enum Op<'a> {
 /// A list of charges to execute at one tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// The caller's time. A tick before the store's time counts as that time, which does not step back. Every step moves
-    /// it; but a store need not remember the reading of a [`StepClock::Fresh`] by which it only refused.
+    /// The caller's time. A tick before the store's time counts as that time, which does not step back. Every step that
+    /// changes something moves it; a store need not remember a tick by which it only refused or looked.
     pub now: Tick,
     /// The clock that decides.
     pub clock: StepClock<'a>,

@@ -109,7 +109,11 @@ impl Clf {
             };
         }
         let Some((client, head)) = client::split(self.clients, head) else { return Err(no_client(head)) };
-        let (ident, user) = word(head).ok_or(Malformed::Client)?;
+        let (ident, user) = match head {
+            // Nearly all lines have no such word, and no search is needed.
+            [b'-', b' ', user @ ..] => (&head[..1], user),
+            _ => word(head).ok_or(Malformed::Client)?,
+        };
         if ident != b"-" || client.is_empty() {
             self.look_again(client, ident)?;
         }

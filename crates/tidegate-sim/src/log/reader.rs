@@ -180,6 +180,7 @@ pub(super) fn hand_out(
     let mut records: SmallVec<[Record<'_>; TOGETHER]> = SmallVec::new();
     let taken = if readers.iter().all(Reader::borrows_lines_alone) {
         let mut taken = 0;
+        order.fetch(together);
         for held in order.ready().take(together) {
             let OrderedLine { mark, time_at, bytes } = held.line;
             // In place: a record is large, and there is one for each line.

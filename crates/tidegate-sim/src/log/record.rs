@@ -175,19 +175,22 @@ pub(super) struct RequestLine<'a> {
 
 impl<'a> RequestLine<'a> {
     pub(super) fn read(line: &'a [u8]) -> Self {
-        let Some(space) = memchr::memchr(b' ', line) else { return Self::default() };
-        let (method, rest) = (&line[..space], &line[space + 1..]);
-        if method.is_empty()
-            || method.len() > 20
-            || !method.iter().all(|b| b.is_ascii_uppercase() || *b == b'_')
-        {
+        // Methods are short, so a plain loop beats a vectorised search.
+        let length = line.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'_').count();
+        let (method, rest) = line.split_at(length);
+        let [b' ', rest @ ..] = rest else { return Self::default() };
+        if !(1..=20).contains(&length) {
             return Self::default();
         }
         // The target ends at the last space if a version follows. HTTP/0.9 has no version, and old clients sent
         // spaces in paths.
-        let end = match memchr::memrchr(b' ', rest) {
-            Some(at) if rest[at + 1..].starts_with(b"HTTP/") => at,
-            _ => rest.len(),
+        let end = match rest {
+            // Nearly all lines end like this, and no search is needed.
+            [target @ .., b' ', b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => target.len(),
+            _ => match memchr::memrchr(b' ', rest) {
+                Some(at) if rest[at + 1..].starts_with(b"HTTP/") => at,
+                _ => rest.len(),
+            },
         };
         let (host, path) = target(&rest[..end]);
         Self { method, host, path }

@@ -197,8 +197,10 @@ impl Account {
     }
 
     fn outcome(&self, policy: &Policy, limits: &[Limit]) -> PolicyOutcome {
-        let worst = self.peaks.top(1, |key| key.denied).into_iter().next().filter(|key| key.denied > 0);
-        let worst = worst.or_else(|| self.peaks.top(1, |key| key.peak).into_iter().next());
+        // Without denials all keys would be equal, and the order of their names would be asked for nothing.
+        let has_denied = self.peaks.denied_keys() > 0;
+        let worst =
+            self.peaks.top(1, |key| if has_denied { key.denied } else { key.peak }).into_iter().next();
         let over = policy.lets_through().then_some(policy.over);
         PolicyOutcome {
             name: policy.name.clone(),

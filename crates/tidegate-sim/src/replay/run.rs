@@ -139,7 +139,8 @@ impl Run {
             _ if self.guards.is_some() => self.gate.charge(check, &mut charged).now(),
             _ => self.gate.check(check).now(),
         };
-        let Ok(decision) = decided else {
+        // Looked at where it lies: it is large.
+        let Ok(decision) = &decided else {
             self.totals.errors += 1;
             return None;
         };
@@ -203,7 +204,7 @@ impl Run {
         let entered = self
             .guards
             .as_mut()
-            .map(|guards| guards.note(at, &self.policies, request, &decision, &places, ipv6_prefix));
+            .map(|guards| guards.note(at, &self.policies, request, decision, &places, ipv6_prefix));
         let is_work = self.measures && decision.allowed;
         let work = ending.took.filter(|_| is_work).map(|took| decision.wait.saturating_add(took));
         if work.is_some() {

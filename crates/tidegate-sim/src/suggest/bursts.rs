@@ -3,6 +3,8 @@
 //! The burst needed at a rate is the highest level of a leaky bucket that drains at that rate and denies nothing: with
 //! one unit less, the key is denied. The slower the rate, the longer the time that the burst has to cover.
 
+use std::cell::OnceCell;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::time::Duration;
@@ -47,6 +49,8 @@ pub(super) struct Needs {
     hasher: RandomState,
     places: HashMap<u64, u32, GivenHash>,
     keys: Vec<KeyNeed>,
+    /// The positions of the keys by name, once they are wanted; empty as soon as a key is added or forgotten.
+    by_name: OnceCell<Vec<usize>>,
     sketch: Sketch,
     /// Needed by a forgotten key, at any rate.
     pub(super) floor: u64,
@@ -78,6 +82,7 @@ impl Needs {
             hasher,
             places: HashMap::default(),
             keys: Vec::new(),
+            by_name: OnceCell::new(),
             sketch: Sketch::default(),
             floor: 0,
             requests: 0,
@@ -123,6 +128,7 @@ impl Needs {
         let (place, none) = (self.keys.len(), vec![0; self.meters.len()]);
         let (levels, highest) = (none.clone().into(), none.into());
         let (name, peak) = (name.into(), SlidingPeak::default());
+        self.by_name.take();
         self.keys.push(KeyNeed { name, hash, signed_in: false, last: at, peak, levels, highest });
         // `capacity` fits 32 bits.
         self.places.insert(hash, place as u32);
@@ -137,6 +143,7 @@ impl Needs {
         let middle = needs.len() / 2;
         let floor = *needs.select_nth_unstable(middle).1;
         self.keys.retain(|key| need(key) > floor);
+        self.by_name.take();
         self.floor = self.floor.max(floor);
         self.places.clear();
         self.places.extend(self.keys.iter().enumerate().map(|(place, key)| (key.hash, place as u32)));
@@ -165,6 +172,7 @@ impl Needs {
 
     pub(super) fn begin_anew(&mut self) {
         self.keys.clear();
+        self.by_name.take();
         self.places.clear();
         self.floor = 0;
     }
@@ -187,13 +195,19 @@ impl Needs {
 
     /// Returns the positions of the remembered keys, those that need most at a rate first, ties by name.
     pub(super) fn falling(&self, rate: usize) -> Vec<usize> {
-        let mut places: Vec<usize> = (0..self.keys.len()).collect();
-        let key = |place: usize| &self.keys[place];
-        places.sort_unstable_by(|a, b| {
-            let (one, other) = (key(*a), key(*b));
-            other.highest[rate].cmp(&one.highest[rate]).then_with(|| one.name.cmp(&other.name))
-        });
-        places
+        // Names are compared once for all rates: most keys need the same, and a stable sort keeps them in order.
+        let need = |place: &usize| (self.keys[*place].highest[rate], *place);
+        let mut ranked: Vec<(u64, usize)> = self.by_name().iter().map(need).collect();
+        ranked.sort_by_key(|(need, _)| Reverse(*need));
+        ranked.into_iter().map(|(_, place)| place).collect()
+    }
+
+    fn by_name(&self) -> &[usize] {
+        self.by_name.get_or_init(|| {
+            let mut places: Vec<usize> = (0..self.keys.len()).collect();
+            places.sort_by(|a, b| self.keys[*a].name.cmp(&self.keys[*b].name));
+            places
+        })
     }
 }
 
@@ -247,20 +261,33 @@ impl Gap {
     }
 }
 
-/// Finds the gaps, clear or not, among needs in descending order, of `keys` keys in all. An ordinary request costs
-/// `scale` units.
-pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
+/// Finds the clear gaps among needs in descending order, of `keys` keys in all. An ordinary request costs `scale` units.
+pub(super) fn clear_gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
+    let mut gaps = gaps(falling, keys, scale, |_, factor| factor >= WIDE);
+    gaps.retain(Gap::is_clear);
+    gaps
+}
+
+/// Finds the gaps, clear or not, that are wanted by the number of keys above and by their factor. The strength of a gap
+/// takes microseconds, and where requests cost what they transfer, nearly every key has a gap below it.
+pub(super) fn gaps(
+    falling: &[u64],
+    keys: u64,
+    scale: u64,
+    is_wanted: impl Fn(usize, f64) -> bool,
+) -> Vec<Gap> {
     let blur = BLUR * scale as f64;
     let logs: Vec<f64> = falling.iter().map(|need| (*need as f64 + blur).ln()).collect();
     let most = ((keys as f64 * MOST_ABOVE) as usize).min(falling.len().saturating_sub(CROWD));
     let mut out = Vec::new();
     for above in 1..=most {
         let wide = logs[above - 1] - logs[above];
-        if wide <= 0.0 {
+        let factor = wide.exp();
+        if wide <= 0.0 || !is_wanted(above, factor) {
             continue;
         }
         let strength = above as f64 * wide / spacing(&logs[above..]);
-        out.push(Gap { above, strength, factor: wide.exp() });
+        out.push(Gap { above, strength, factor });
     }
     out
 }
@@ -280,8 +307,8 @@ mod tests {
     use super::*;
 
     fn clear(falling: &[u64]) -> Vec<usize> {
-        let gaps = gaps(falling, falling.len() as u64, 1);
-        gaps.into_iter().filter(Gap::is_clear).map(|gap| gap.above).collect()
+        let gaps = clear_gaps(falling, falling.len() as u64, 1);
+        gaps.into_iter().map(|gap| gap.above).collect()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::bursts::{CROWD, Gap, KeyNeed, Needs, gaps};
+use super::bursts::{CROWD, KeyNeed, Needs, clear_gaps, gaps};
 use super::limits::{self, is_seen};
 use super::signs::ClientKind;
 
@@ -214,7 +214,7 @@ fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
     let known_need = spared.first().map_or(0, |place| burst(*place));
     let doubled = needs.counts.iter().position(|count| *count == 2 * needs.counts[rate]);
     let mut edges = Vec::new();
-    for gap in gaps(&bursts, keys, needs.scale).into_iter().filter(Gap::is_clear) {
+    for gap in clear_gaps(&bursts, keys, needs.scale) {
         let (above, crowd) = falling.split_at(gap.above);
         let mut below = burst(crowd[0]).max(known_need);
         let mut above = above.to_vec();
@@ -231,8 +231,9 @@ fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
         while let Some(milder) = doubled
             .and_then(|rate| above.iter().rposition(|place| needs.burst(key(*place), rate) <= 2 * below))
         {
-            below = below.max(burst(above.remove(milder)));
-            above.retain(|place| burst(*place) > below);
+            below = below.max(burst(above[milder]));
+            // Those that need most come first.
+            above.truncate(above.partition_point(|place| burst(*place) > below));
         }
         let Some(mildest) = above.last().map(|place| burst(*place)) else { continue };
         if mildest < below.saturating_mul(2) || !is_seen(needs.comes_back_in(below, rate), needs.span()) {
@@ -272,9 +273,8 @@ impl Edge {
         let bursts: Vec<u64> = falling.iter().map(burst).collect();
         let keys = needs.keys().about();
         let reach = self.above.len() * 3 + (keys / 50) as usize;
-        let below = gaps(&bursts, keys, needs.scale)
-            .into_iter()
-            .filter(|gap| (self.above.len() + 1..=reach).contains(&gap.above));
+        let is_below = |above: usize, _: f64| (self.above.len() + 1..=reach).contains(&above);
+        let below = gaps(&bursts, keys, needs.scale, is_below).into_iter();
         let next = below.max_by(|a, b| a.strength.total_cmp(&b.strength))?;
         let hash = |place: &usize| needs.remembered()[*place].hash;
         let hit = falling[..next.above].iter().map(hash).collect();

@@ -107,9 +107,10 @@ fn ordinary(needs: &Needs, known: &Known, edge: &Edge) -> Finding {
     if edge.above.iter().all(|place| known.spares(key(place))) {
         return Finding::Ordinary;
     }
+    let above: HashSet<usize> = edge.above.iter().copied().collect();
     let crowd = || {
         let all = needs.remembered().iter().enumerate();
-        all.filter(|(place, _)| !edge.above.contains(place)).map(|(_, key)| key)
+        all.filter(|(place, _)| !above.contains(place)).map(|(_, key)| key)
     };
     let peak = crowd().map(KeyNeed::peak).max().unwrap_or(0).saturating_mul(BURSTS.0);
     let over_time = crowd().map(|key| needs.burst(key, 0)).max().unwrap_or(0).saturating_mul(BURSTS.1);

@@ -334,8 +334,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
                 what_if.feed(record);
             }
         })?;
-        let denied: Vec<u64> = what_if.outcomes().iter().map(|outcome| outcome.denied).collect();
-        let chosen = limits::choose_limit(&limits, &denied, &halves, hit);
+        let chosen = limits::choose_limit(&limits, &what_if.denied(), &halves, hit);
         Ok(chosen.map(|(limit, held_out)| {
             let (count, burst, room) = (limit.count, limit.burst, limit.room());
             Offered { count, burst, room, held_out }

@@ -58,7 +58,8 @@ impl KeyWatch {
 
     pub(super) fn feed(&mut self, record: &Record<'_>, key: u64) {
         self.has_paths |= !record.path.is_empty();
-        self.has_agents |= !record.agent().is_empty();
+        // An agent is searched for in the line.
+        self.has_agents = self.has_agents || !record.agent().is_empty();
         self.agents.add(record, key);
         self.pages.add(record);
         match self.places.get(&key) {

@@ -694,6 +694,32 @@ mod loom_model {
         }
     }
 
+    /// A permit moves the store's time before it changes the word, and a refusal reads the time after the word. So it finds
+    /// out if a charge in the word has a later tick than its own, and is decided again.
+    #[test]
+    fn a_refusal_learns_the_tick_of_the_charge_that_refuses_it() {
+        explore(None, || {
+            let (slots, latest) = (line(0), Arc::new(AtomicU64::new(1)));
+            // Loom makes the number at its first access.
+            assert_eq!(latest.load(Ordering::Relaxed), 1);
+            let other = {
+                let (slots, latest) = (Arc::clone(&slots), Arc::clone(&latest));
+                loom::thread::spawn(move || {
+                    let limit = limit(1);
+                    let by = Reading::at(limit.read(), Tick::from_secs(2)).unwrap();
+                    latest.store(2, Ordering::Relaxed);
+                    ask(&slots, ANN, &by)
+                })
+            };
+            let limit = limit(1);
+            let by = reading(&limit);
+            if slots[0].refused(ANN, || true, &by, 1).is_some() {
+                assert_eq!(latest.load(Ordering::Relaxed), 2);
+            }
+            assert!(matches!(other.join().unwrap(), Some(WordOutcome::Permitted(_))));
+        });
+    }
+
     /// Two threads seize two slots in ascending order, beside a third that seizes one: changes are all or nothing, and
     /// there is no deadlock.
     #[test]

@@ -13,6 +13,7 @@ use super::MemoryStore;
 use super::cache_line::{LockedLine, Seized};
 use super::limit::{Class, Name};
 use super::table::{Both, Sought, Table, TablePlace};
+use crate::clock::HeldTime;
 use crate::store::{Cell, Charge, Ending, Executed, Op, Step, execute};
 
 /// The latest tick that the word of a wide state can hold, in the year 2407: the next number marks a seized slot.
@@ -28,7 +29,7 @@ pub(super) struct SlotContent {
 }
 
 impl Table {
-    pub(super) fn execute_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Executed {
+    pub(super) fn execute_cells(&self, step: &Step<'_>, keys: &[Sought], time: &HeldTime) -> Executed {
         let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
         order.sort_unstable();
         order.dedup();
@@ -52,6 +53,9 @@ impl Table {
             .map(|hand| hand.as_ref().and_then(|(place, seized)| self.cell(*place, seized, step.now)))
             .collect();
         let (executed, changed) = execute(step, &mut cells);
+        if changed {
+            time.reach(step.now);
+        }
         for (((key, cell), hand), charge) in keys.iter().zip(cells).zip(&mut hands).zip(step.charges) {
             let both = both(*key);
             match (cell, hand) {
@@ -221,6 +225,7 @@ impl Table {
         step: &Step<'_>,
         charge: &Charge<'_>,
         key: Sought,
+        time: &HeldTime,
         executed: &mut Executed,
     ) -> bool {
         let may_free = match step.op {
@@ -238,6 +243,9 @@ impl Table {
                 let mut cells = [Some(cell)];
                 let changed;
                 (*executed, changed) = execute(step, &mut cells);
+                if changed {
+                    time.reach(step.now);
+                }
                 let [cell] = cells;
                 if let (true, Some(cell)) = (changed, &cell) {
                     seized.word = Self::wide_word(cell);

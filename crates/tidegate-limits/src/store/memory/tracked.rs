@@ -146,7 +146,9 @@ impl Recorder {
         let set_back = sheet.tick > now.after(FAR);
         self.restored.latest = self.restored.latest.max(sheet.tick);
         self.restored.set_back |= set_back;
-        let now = if set_back { now } else { time.hold(sheet.tick) };
+        // The present is held too: refusals move no time, and the next piece carries the latest tick.
+        let held = time.hold(if set_back { now } else { sheet.tick });
+        let now = if set_back { now } else { held };
         self.restored.seen.resize(self.handed_out.len(), 0);
         while let Some((slot, entry)) = sheet.next()? {
             let slot = usize::try_from(slot).ok().filter(|slot| *slot < table.slots());

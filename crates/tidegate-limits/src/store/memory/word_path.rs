@@ -1,8 +1,9 @@
 //! Executes steps on the words of the table: the fast path.
 //!
-//! It serves steps without waits whose keys have words in the table under the same limits, which most steps are. They
-//! need no cells, no reference counts and no 128-bit arithmetic. Other steps are executed on cells (`cell_path`): a new
-//! key among several, a wait, another limit. Both paths use the same arithmetic and the same rule of all or nothing.
+//! It serves steps whose keys have words in the table under the same limits, which most steps are. They need no cells and
+//! no reference counts, and without a wait no 128-bit arithmetic. Other steps are executed on cells (`cell_path`): a new
+//! key among several, a charge that may wait and is not refused, another limit. Both paths use the same arithmetic and
+//! the same rule of all or nothing.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -10,12 +11,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraWord;
-use tidegate_core::{Decision, Quota, Receipt, Standing, Tick};
+use tidegate_core::{Algorithm, Ask, Decision, Quota, Receipt, Standing, State, Tick, Transition};
 
 use super::MemoryStore;
 use super::cache_line::{Seized, Slot};
 use super::limit::{Class, Limit, Name};
 use super::table::{Fingerprint, KeyForm, Sought, Table, TablePlace};
+use crate::clock::HeldTime;
 use crate::store::take::{KeyState, take};
 use crate::store::{Charge, ChargeAnswer, Executed, Op, Step, StepAnswer};
 use crate::sync::spin_loop;
@@ -103,16 +105,44 @@ impl KeyState for Word {
     }
 }
 
+/// A word that is only read. It may be asked how long a charge would wait: a charge that waits is kept on cells.
+struct WordSeen(Word);
+
+impl KeyState for WordSeen {
+    type Next = ();
+
+    fn decide_cost(&self, charge: &Charge<'_>, tick: Tick) -> (Ruling, Option<((), Receipt)>) {
+        let Self(seen) = self;
+        if charge.max_wait.is_zero() {
+            let (ruling, next) = seen.decide_cost(charge, tick);
+            return (ruling, next.map(|(_, receipt)| ((), receipt)));
+        }
+        let state = State::Gcra(seen.form.widen(seen.word, tick));
+        match charge.quota.decide(&state, Ask::within(tick, charge.cost, charge.max_wait)) {
+            Transition::Allowed { wait, receipt, .. } => (Ruling::Allowed { wait }, Some(((), receipt))),
+            Transition::Denied { retry } => (Ruling::Denied { retry }, None),
+        }
+    }
+
+    fn standing(&self, charge: &Charge<'_>, _: Option<&()>, tick: Tick) -> Standing {
+        self.0.standing(charge, None, tick)
+    }
+
+    /// Keeps nothing: the answer to a step that spends is thrown away, and the step is executed elsewhere.
+    fn keep(&mut self, _: &Charge<'_>, (): (), _: Tick) {}
+}
+
 impl Table {
     /// Executes a step whose charges are all permitted. `None`, with nothing changed, unless each key has a word under
     /// the step's limit and no slot is seized; always so in a table of full keys.
     ///
     /// No slot is waited for, so slots may be seized in any order. Where a key is named twice, seizing its slot a
-    /// second time fails.
+    /// second time fails. `reach` is called before a slot is seized.
     pub(super) fn execute_at_once<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
         now: Tick,
+        reach: impl FnOnce(),
         fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
         executed: &mut Executed,
     ) -> Option<()> {
@@ -122,6 +152,7 @@ impl Table {
         executed.lines.clear();
         if let [charge] = step.charges {
             let permit = self.permit_charge::<RECEIPTS>(charge, fingerprint(0, charge), now)?;
+            reach();
             permit.try_seize()?.leave(permit.next);
             if TRACK {
                 self.mark_slot(permit.slot);
@@ -132,6 +163,7 @@ impl Table {
             for (at, charge) in step.charges.iter().enumerate() {
                 permits.push(self.permit_charge::<RECEIPTS>(charge, fingerprint(at, charge), now)?);
             }
+            reach();
             let mut seized_words: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
                 seized_words.push(permit.try_seize()?);
@@ -178,9 +210,9 @@ impl Table {
             spin_loop();
         }
         let now = clock();
-        let mut words: SmallVec<[Word; 16]> = SmallVec::new();
+        let mut words: SmallVec<[WordSeen; 16]> = SmallVec::new();
         for seen in &seen {
-            words.push(Word { form: seen.form, now: seen.form.scaled(now)?, word: seen.word });
+            words.push(WordSeen(Word { form: seen.form, now: seen.form.scaled(now)?, word: seen.word }));
         }
         take(&Step { now, ..*step }, &mut words, spend, executed);
         (!executed.allowed || !spend).then_some(())
@@ -202,9 +234,6 @@ impl Table {
         seen.clear();
         for (at, charge) in step.charges.iter().enumerate() {
             let key = self.sought(fingerprint(at, charge), charge.key);
-            if !charge.max_wait.is_zero() {
-                return None;
-            }
             let Some((place, name)) = self.seat(key) else {
                 let Quota::Gcra(quota) = &**charge.quota else { return None };
                 let form = GcraWord::new(quota, step.now)?;
@@ -296,6 +325,7 @@ impl Table {
         step: &Step<'_>,
         charge: &Charge<'_>,
         key: Sought,
+        time: &HeldTime,
         executed: &mut Executed,
     ) -> bool {
         let plain =
@@ -303,6 +333,8 @@ impl Table {
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
+        // Before the slot is seized or the limit gets its form. Few refusals come here: those whose word kept changing.
+        time.reach(step.now);
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
             .filter(|limit| limit.is_of(charge.quota) && limit.admits())
@@ -329,6 +361,7 @@ impl Table {
         &self,
         step: &Step<'_>,
         keys: &[Sought],
+        time: &HeldTime,
         executed: &mut Executed,
     ) -> Option<()> {
         let spend = match step.op {
@@ -362,6 +395,7 @@ impl Table {
             seized_words.push(seized);
         }
         if take(step, &mut words, spend, executed) {
+            time.reach(step.now);
             for ((.., at), seized) in seats.iter().zip(&mut seized_words) {
                 seized.word = words[*at].word;
             }

@@ -141,18 +141,22 @@ impl Telemetry {
         }
         let Some(refuser) = Refuser::of(decision, request) else { return };
         let facts = live.facts(&decision.policies, &self.base.metrics);
-        let (log, policy, key) = match refuser.source {
+        let log = match refuser.source {
+            DeniedBy::GlobalDenyList(_) if refuser.by == "block" => &self.blocked.denials,
+            DeniedBy::GlobalDenyList(_) => &self.file_list.denials,
+            DeniedBy::Policy(at) => &*facts[at].denials,
+        };
+        let Some(left_out) = log.turn(&self.denials) else { return };
+        let (policy, key) = match refuser.source {
             DeniedBy::GlobalDenyList(entry) => {
                 let list = if refuser.by == "block" { &self.blocked } else { &self.file_list };
-                (&list.denials, list.name, entry_key(entry))
+                (list.name, entry_key(entry))
             }
             DeniedBy::Policy(at) => {
                 let policy = &decision.policies.policies()[at];
-                let key = key_text(&decision.policies, policy, request);
-                (&*facts[at].denials, policy.name.as_str(), key)
+                (policy.name.as_str(), key_text(&decision.policies, policy, request))
             }
         };
-        let Some(left_out) = log.turn(&self.denials) else { return };
         let key = self.base.redact.text(&key, false);
         let retry_after_ms = match decision.retry() {
             Retry::After(wait) => u64::try_from(wait.as_millis()).ok(),

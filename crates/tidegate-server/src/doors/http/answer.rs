@@ -54,6 +54,10 @@ impl<'a> RefusalBody<'a> {
     }
 }
 
+/// The most headers of a refusal, with those that the connection adds. Room for them is made at once: a map that grows
+/// hashes all names again.
+const HEADERS_OF_REFUSAL: usize = 12;
+
 /// What the answer to one check is made of.
 #[derive(Debug)]
 pub(crate) struct Reply<'a, 'd> {
@@ -97,8 +101,15 @@ impl<'a, 'd> Reply<'a, 'd> {
             let refusal = self.refusal().by_breaker(breaker.as_ref());
             (json::bytes(&RefusalBody::of(refusal, &decision, status)), PROBLEM_JSON)
         };
-        let mut response = body::answer(status, kind, body);
+        let mut response = self.with_room(body::answer(status, kind, body));
         self.headers(live, response.headers_mut());
+        response
+    }
+
+    fn with_room(&self, mut response: Response) -> Response {
+        if !self.allowed() {
+            response.headers_mut().reserve(HEADERS_OF_REFUSAL);
+        }
         response
     }
 
@@ -112,7 +123,7 @@ impl<'a, 'd> Reply<'a, 'd> {
             let status = denied.unwrap_or_else(|| refusal.status());
             let id = self.id.map(|id| id.to_string());
             let body = refusal.public(status, id.as_deref());
-            let mut response = body::answer(status, PROBLEM_JSON, json::bytes(&body));
+            let mut response = self.with_room(body::answer(status, PROBLEM_JSON, json::bytes(&body)));
             if let Some(policy) = refusal.policy() {
                 write_refusing_policy(policy, response.headers_mut());
             }

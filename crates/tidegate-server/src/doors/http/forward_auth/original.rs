@@ -137,9 +137,12 @@ pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: 
         if room == 0 {
             return;
         }
-        let (attribute, value) = ([HEADER, name.as_str()].concat(), joined(headers, name));
-        let fits = name.as_str().len() <= MAX_NAME && value.len() <= MAX_VALUE;
-        if fits && !proxy.named.contains(&attribute) {
+        let value = joined(headers, name);
+        if name.as_str().len() > MAX_NAME || value.len() > MAX_VALUE {
+            continue;
+        }
+        let attribute = [HEADER, name.as_str()].concat();
+        if !(proxy.names_headers && proxy.named.contains(&attribute)) {
             room -= 1;
             descriptor.push(attribute, value);
         }
@@ -279,14 +282,11 @@ fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
 
 /// Returns a value as text. Bytes that are not UTF-8 are percent-encoded, as in a path (RFC 3986).
 fn text(value: &HeaderValue) -> Cow<'_, str> {
-    let mut chunks = value.as_bytes().utf8_chunks();
-    let Some(first) = chunks.next() else { return Cow::Borrowed("") };
-    if first.invalid().is_empty() {
-        // Only the last chunk has no invalid bytes after it.
-        return Cow::Borrowed(first.valid());
+    if let Ok(text) = std::str::from_utf8(value.as_bytes()) {
+        return Cow::Borrowed(text);
     }
     let mut out = String::new();
-    for chunk in std::iter::once(first).chain(chunks) {
+    for chunk in value.as_bytes().utf8_chunks() {
         out.push_str(chunk.valid());
         out.extend(chunk.invalid().iter().map(|byte| percent_encode_byte(*byte)));
     }
