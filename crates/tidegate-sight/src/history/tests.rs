@@ -22,8 +22,8 @@ fn push(history: &History, at: u64, allowed: u64) {
 }
 
 /// Returns what was allowed in all minutes of some hours, and in all hours.
-fn allowed(history: &History, hours: std::ops::Range<u64>) -> (u64, u64) {
-    let (from, to) = (BEGIN + hours.start * HOUR, BEGIN + hours.end * HOUR);
+fn allowed(history: &History, first_hour: u64, end_hour: u64) -> (u64, u64) {
+    let (from, to) = (BEGIN + first_hour * HOUR, BEGIN + end_hour * HOUR);
     let sum = |step: Step| {
         let spans = history.policy("per-ip", step, from, to);
         let of_server = history.server(step, from, to);
@@ -64,7 +64,7 @@ fn a_restart_within_a_minute_adds_to_it() {
         .map(|(at, counts)| (*at, counts.of(ServerSeries::Allowed), counts.of(ServerSeries::Up)))
         .collect();
     assert_eq!(told, [(BEGIN, 120, 60), (BEGIN + 60, 110, 55)]);
-    assert_eq!(allowed(&history, 0..1), (230, 230));
+    assert_eq!(allowed(&history, 0, 1), (230, 230));
     let largest = minutes[1].1.of(ServerSeries::P99);
     assert_eq!(largest, (BEGIN + 119) % 1_000, "the largest of before and after");
     let state = history.state();
@@ -83,9 +83,9 @@ fn a_kill_loses_what_was_counted_since_the_last_write() {
     push(&history, BEGIN + 1, 7);
     history.put_change(2, "two");
     fs::copy(folder.path().join(file::NAME), after.path().join(file::NAME)).unwrap();
-    assert_eq!(allowed(&history, 0..1), (12, 12));
+    assert_eq!(allowed(&history, 0, 1), (12, 12));
     let found = open(after.path());
-    assert_eq!(allowed(&found, 0..1), (5, 5));
+    assert_eq!(allowed(&found, 0, 1), (5, 5));
     assert_eq!(found.changes(9), [(1, "one".to_owned())]);
 }
 
@@ -107,12 +107,12 @@ fn a_damaged_file_is_put_aside_and_begun_anew() {
         fs::write(&path, &bytes).unwrap();
         let history = open(folder.path());
         assert!(aside.exists(), "damage {damage}");
-        assert_eq!(allowed(&history, 0..1), (0, 0));
+        assert_eq!(allowed(&history, 0, 1), (0, 0));
         push(&history, BEGIN, 6);
         history.shared.flush();
         assert!(history.state().up);
         drop(history);
-        assert_eq!(allowed(&open(folder.path()), 0..1), (6, 6));
+        assert_eq!(allowed(&open(folder.path()), 0, 1), (6, 6));
     }
 }
 
@@ -128,7 +128,7 @@ fn a_file_that_cannot_be_used_is_told_and_counts_wait_in_memory() {
     history.shared.flush();
     let state = history.state();
     assert!(!state.on_disk && !state.up, "{state:?}");
-    assert_eq!((allowed(&history, 0..1), history.changes(9).len()), ((5, 5), 1));
+    assert_eq!((allowed(&history, 0, 1), history.changes(9).len()), ((5, 5), 1));
     // Once it can be used, all is written.
     fs::remove_file(&not_a_folder).unwrap();
     history.shared.flush();
@@ -137,7 +137,7 @@ fn a_file_that_cannot_be_used_is_told_and_counts_wait_in_memory() {
     push(&history, BEGIN + 1, 1);
     drop(history);
     let history = open(&not_a_folder);
-    assert_eq!((allowed(&history, 0..1), history.changes(9).len()), ((6, 6), 1));
+    assert_eq!((allowed(&history, 0, 1), history.changes(9).len()), ((6, 6), 1));
     // Another process has it.
     let (other, why) = History::open(Some(&not_a_folder), BEGIN);
     assert!(why.unwrap().contains("another process"));
@@ -156,12 +156,12 @@ fn a_file_that_somebody_removes_is_made_anew_and_nothing_that_waits_is_lost() {
     push(&history, BEGIN + 1, 7);
     history.shared.flush();
     assert!(!history.state().up);
-    assert_eq!(allowed(&history, 0..1), (7, 7));
+    assert_eq!(allowed(&history, 0, 1), (7, 7));
     history.shared.flush();
     assert!(history.state().up);
     drop(history);
     let history = open(folder.path());
-    assert_eq!((allowed(&history, 0..1), history.changes(9).len()), ((7, 7), 1));
+    assert_eq!((allowed(&history, 0, 1), history.changes(9).len()), ((7, 7), 1));
 }
 
 /// Whoever reads while a write ends sees each count once.
@@ -219,14 +219,14 @@ fn steps_of_the_clock_count_where_they_are_and_remove_nothing() {
         push(&history, BEGIN + at, count);
         history.shared.flush();
     }
-    assert_eq!(allowed(&history, 0..10), (23, 23));
+    assert_eq!(allowed(&history, 0, 10), (23, 23));
     push(&history, BEGIN + 3 * HOUR + 30, 32);
-    assert_eq!(allowed(&history, 3..4), (36, 36));
+    assert_eq!(allowed(&history, 3, 4), (36, 36));
     for at in [0, 1, u64::MAX, u64::MAX - 100_000, BEGIN] {
         push(&history, at, 1);
         history.shared.flush();
     }
-    assert_eq!(allowed(&history, 3..5), (55, 55));
+    assert_eq!(allowed(&history, 3, 5), (55, 55));
     push(&history, BEGIN + year + 60, 0);
     let ahead = history.policy("per-ip", Step::Hour, BEGIN + year, BEGIN + year + DAY);
     assert_eq!(ahead[0].1.of(Series::Allowed), 8);
@@ -235,7 +235,7 @@ fn steps_of_the_clock_count_where_they_are_and_remove_nothing() {
         push(&history, BEGIN + 2 * DAY + minute * 60, 1);
         history.shared.flush();
     }
-    assert_eq!(allowed(&history, 0..20), (0, 55 + 1), "minutes are kept for a day, hours for 90");
+    assert_eq!(allowed(&history, 0, 20), (0, 55 + 1), "minutes are kept for a day, hours for 90");
     push(&history, BEGIN + year + 60, 0);
     let ahead = history.policy("per-ip", Step::Hour, BEGIN + year, BEGIN + year + DAY);
     assert_eq!((ahead.len(), ahead[0].1.of(Series::Allowed)), (1, 0), "what the clock had ahead is gone");
