@@ -1,8 +1,10 @@
 //! What is happening now, as one JSON object: for `/v1/overview`, and each second for all listeners of `/v1/live`.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use serde_json::{Value, json};
 use tidegate::clock::SystemClock;
 
@@ -21,6 +23,13 @@ const LINES: usize = 64;
 
 /// Points of a line.
 const POINTS: u64 = 90;
+
+/// Lines that are kept: of four windows, about 3 MiB.
+const KEPT_LINES: usize = 4 * (LINES + 1);
+
+/// Lines of minutes and hours, with the time to which they reach, by the seconds of the window and the policy. They change
+/// once a minute at most, and each takes a reading of the history's file; pages ask every two seconds.
+pub(crate) type Lines = HashMap<(u64, Option<u16>), (u64, Value), RandomState>;
 
 /// Requests, and how many of them were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,22 +88,47 @@ pub(crate) fn overview(watch: &Watch, window: Duration, reveal: bool, with_lines
         json!({ "on_disk": history.on_disk, "up": history.up, "from": history.oldest.and_then(rfc3339) });
     if with_lines {
         let span = LineSpan::new(window, now);
-        let server = watch.history.server(span.step, span.from, span.to);
-        overview["requests"]["line"] = span.line(server.iter().map(|(at, counts)| {
-            let passed = counts.of(ServerSeries::Allowed).saturating_add(counts.of(ServerSeries::Delayed));
-            (*at, passed, counts.of(ServerSeries::Denied))
-        }));
-        for (at, row) in rows.iter_mut().enumerate() {
-            let name = row["name"].as_str().filter(|_| at < LINES);
-            let counts = name.map(|name| watch.history.policy(name, span.step, span.from, span.to));
-            row["line"] = span.line(counts.iter().flatten().map(|(at, counts)| {
-                let passed = counts.of(Series::Allowed).saturating_add(counts.of(Series::Delayed));
-                (*at, passed, counts.of(Series::Denied))
-            }));
+        overview["requests"]["line"] = line(watch, &span, None, || {
+            let counts = watch.history.server(span.step, span.from, span.to);
+            span.line(counts.iter().map(|(at, counts)| {
+                let passed =
+                    counts.of(ServerSeries::Allowed).saturating_add(counts.of(ServerSeries::Delayed));
+                (*at, passed, counts.of(ServerSeries::Denied))
+            }))
+        });
+        for (at, (policy, row)) in rows.iter_mut().enumerate() {
+            let name = row["name"].as_str().filter(|_| at < LINES).map(str::to_owned);
+            row["line"] = name.map_or(json!([]), |name| {
+                line(watch, &span, Some(*policy), || {
+                    let counts = watch.history.policy(&name, span.step, span.from, span.to);
+                    span.line(counts.iter().map(|(at, counts)| {
+                        let passed = counts.of(Series::Allowed).saturating_add(counts.of(Series::Delayed));
+                        (*at, passed, counts.of(Series::Denied))
+                    }))
+                })
+            });
         }
     }
-    overview["policies"] = Value::Array(rows);
+    overview["policies"] = rows.into_iter().map(|(_, row)| row).collect();
     overview
+}
+
+/// Returns a line: one of seconds is made, others only if they reach further than the one that is kept.
+fn line(watch: &Watch, span: &LineSpan, policy: Option<u16>, make: impl FnOnce() -> Value) -> Value {
+    if span.step == Step::Second {
+        return make();
+    }
+    let key = (span.window, policy);
+    let kept = watch.lines.lock().get(&key).filter(|(to, _)| *to == span.to).map(|(_, line)| line.clone());
+    kept.unwrap_or_else(|| {
+        let line = make();
+        let mut lines = watch.lines.lock();
+        if lines.len() >= KEPT_LINES {
+            lines.clear();
+        }
+        lines.insert(key, (span.to, line.clone()));
+        line
+    })
 }
 
 /// The state, summed.
@@ -139,9 +173,9 @@ impl Shown<'_> {
         })
     }
 
-    /// Returns the rows of the policies that saw something in the window, how many saw nothing, and how many rows are
-    /// left out.
-    fn rows(&self, window: Duration) -> (Vec<Value>, usize, usize) {
+    /// Returns the rows of the policies that saw something in the window, by number, how many saw nothing, and how many
+    /// rows are left out.
+    fn rows(&self, window: Duration) -> (Vec<(u16, Value)>, usize, usize) {
         let from = self.state.second.saturating_sub(window.as_secs());
         let mut quiet = 0;
         let mut active = Vec::new();
@@ -159,7 +193,7 @@ impl Shown<'_> {
         active.sort_unstable();
         let more = active.len().saturating_sub(ROWS);
         active.truncate(ROWS);
-        (active.into_iter().map(|(_, policy)| self.row(policy)).collect(), quiet, more)
+        (active.into_iter().map(|(_, policy)| (policy, self.row(policy))).collect(), quiet, more)
     }
 
     fn row(&self, policy: u16) -> Value {
@@ -332,6 +366,8 @@ fn time_of_day(seconds: u64) -> Option<String> {
 
 /// The time of a line, in parts of which each is a point.
 struct LineSpan {
+    /// In seconds.
+    window: u64,
     step: Step,
     /// In seconds since 1970.
     from: u64,
@@ -342,13 +378,14 @@ struct LineSpan {
 
 impl LineSpan {
     fn new(window: Duration, now: u64) -> Self {
-        let step = step_for(window.as_secs());
+        let window = window.as_secs();
+        let step = step_for(window);
         let steps = step.seconds();
-        let each = window.as_secs().div_ceil(POINTS).next_multiple_of(steps).max(1);
-        let points = (window.as_secs() / each).max(1);
+        let each = window.div_ceil(POINTS).next_multiple_of(steps).max(1);
+        let points = (window / each).max(1);
         // Up to the last step that is over.
         let to = now - now % steps;
-        Self { step, from: to.saturating_sub(points * each), to, each }
+        Self { window, step, from: to.saturating_sub(points * each), to, each }
     }
 
     /// Returns `[passed, denied]` a second for each point; times without counts are 0.

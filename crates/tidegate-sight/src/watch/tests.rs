@@ -93,6 +93,12 @@ fn a_second_of_events_is_seen_in_the_overview_and_in_the_history() {
     assert_eq!(overview["requests"]["refused_share"], Value::Null);
     assert_eq!(overview["policies"][0]["denied_share"], Value::Null);
     assert_eq!(read(&watch, "/v1/overview", "w=1m")["quiet"], 2);
+
+    // Lines of minutes are kept until the minute is over.
+    let hour = |place: usize| read(&watch, "/v1/overview", "w=1h")["requests"]["line"][place].clone();
+    assert_eq!((hour(58), hour(58)), (json!([0.167, 0.5]), json!([0.167, 0.5])));
+    (122..185).for_each(|second| _ = watch.turn((NOW + second) * 1_000));
+    assert_eq!((hour(57), hour(58)), (json!([0.167, 0.5]), json!([0.0, 0.0])));
 }
 
 #[test]
