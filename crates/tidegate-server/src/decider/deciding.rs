@@ -199,7 +199,7 @@ impl Deciding {
             Err(error) => self.undecided(error),
         };
         let (request, stated) = (check.request, check.stated_cost());
-        self.count_and_adjust(live, request, &mut conclusion, want);
+        self.count_and_adjust(live, request, &mut conclusion, want, transport);
         self.telemetry.note_conclusion(request, &conclusion);
         if want == Want::Take {
             self.telemetry.count_call(live, request, transport, conclusion.allowed());
@@ -216,6 +216,7 @@ impl Deciding {
         request: &Descriptor<'_>,
         conclusion: &mut Conclusion,
         want: Want,
+        transport: Transport,
     ) {
         let Conclusion::Decided(decision) = conclusion else { return };
         if let Some(anyway) = &decision.anyway {
@@ -231,6 +232,10 @@ impl Deciding {
             return;
         }
         if want == Want::Take {
+            // Other doors tell it with its id.
+            if !decision.allowed && matches!(transport, Transport::grpc) {
+                self.telemetry.tell_listeners(request, decision, None);
+            }
             self.telemetry.count(&live.facts(&decision.policies, &self.base.metrics), request, decision);
             if live.breaks {
                 self.breakers.remember_refusers(request, decision);
@@ -383,7 +388,7 @@ mod together {
                 together.decisions.into_iter().map(Conclusion::Decided).collect();
             for (check, conclusion) in checks.iter().zip(&mut conclusions) {
                 let want = if check.peek { Want::Peek } else { Want::Take };
-                self.count_and_adjust(live, check.request, conclusion, want);
+                self.count_and_adjust(live, check.request, conclusion, want, transport);
                 self.telemetry.note_conclusion(check.request, conclusion);
                 if let (Want::Peek, Conclusion::Decided(decision)) = (want, &*conclusion) {
                     self.telemetry.note_looked_at(live, decision);

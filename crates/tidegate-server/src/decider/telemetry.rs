@@ -10,12 +10,10 @@ use foldhash::fast::RandomState;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use serde_json::json;
 use tidegate::Cost;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::explain::key_text;
 use tidegate::gate::{ChargedAnyway, GateDecision, LimitDecision};
-use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{AccessEntry, Descriptor, Mode, Policy, PolicySet, Refusal};
 use tidegate::store::DecidedBy;
 
@@ -140,6 +138,9 @@ impl Telemetry {
         decision: &GateDecision,
     ) {
         if decision.refusal.is_some() || decision.refusing().next().is_some() {
+            if !decision.allowed {
+                self.tell_listeners(request, decision, None);
+            }
             self.count(&live.facts(&decision.policies, &self.base.metrics), request, decision);
         }
     }
@@ -254,9 +255,6 @@ impl Telemetry {
 impl Telemetry {
     /// Counts a decision under each of its policies.
     pub(crate) fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
-        if !decision.allowed && self.base.events.any() {
-            self.tell_listeners(request, decision);
-        }
         if let Some(refusal) = &decision.refusal {
             self.count_refusal(facts, request, decision, refusal);
             return;
@@ -440,22 +438,6 @@ impl Telemetry {
         if refusal.block.is_some() {
             self.base.metrics.protection.blocked(&policy.name);
         }
-    }
-
-    /// Sends a denial to the listeners of the event stream, with a digest of its key.
-    #[cold]
-    fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
-        self.base.events.denied(decision.at, || {
-            let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
-            let key = policy.map(|policy| self.base.redact.key(&decision.policies, policy, request, false));
-            let retry = decision.retry();
-            json!({
-                "policy": policy.map(|policy| &policy.name),
-                "key": key,
-                "retry": retry.as_str(),
-                "retry_after_ms": retry.after().map(millis_up),
-            })
-        });
     }
 }
 

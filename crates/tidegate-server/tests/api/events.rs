@@ -39,6 +39,10 @@ async fn denials_policies_and_keys_are_told_and_keys_are_hidden() {
         "{denied}"
     );
     assert!(denied.contains("\"key\":\"#") && !denied.contains("203.0.113.9"), "{denied}");
+    assert!(
+        denied.contains("\"decision_id\":\"0") && denied.contains("\"refused_by\":\"limit\""),
+        "{denied}"
+    );
     server.post("/v1/reload", "").await;
     let reloaded = read_until(&mut stream, "in-force").await;
     assert!(reloaded.contains("event: policies"), "{reloaded}");

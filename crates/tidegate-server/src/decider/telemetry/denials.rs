@@ -4,9 +4,11 @@
 //! Keys are logged as digests, which the list of top keys shows too; callers with the right see the keys themselves
 //! there.
 
+use serde_json::json;
 use tidegate::Tick;
 use tidegate::gate::explain::key_text;
 use tidegate::gate::{Check, GateDecision, LimitDecision};
+use tidegate::http_answer::server_parts::millis_up;
 use tidegate::limiter::Retry;
 use tidegate::policy::{AccessEntry, Descriptor, Limit, Mode, Over};
 use tidegate::visible::excerpt;
@@ -70,6 +72,42 @@ impl Telemetry {
             self.tell_denial(live, check.request, decision, id);
         }
         id
+    }
+
+    /// Gives a decision its id like [`Self::name`], and sends a denial to the listeners of the event stream.
+    pub(crate) fn name_and_tell(
+        &self,
+        live: &ActiveConfig,
+        check: &Check<'_, '_>,
+        only: Option<&[usize]>,
+        conclusion: &Conclusion,
+    ) -> Ulid {
+        let id = self.name(live, check, only, conclusion);
+        if let Conclusion::Decided(decision) = conclusion
+            && !decision.allowed
+        {
+            self.tell_listeners(check.request, decision, Some(id));
+        }
+        id
+    }
+
+    /// Sends a denial to the listeners of the event stream, with a digest of its key. `id`: `None` if its door gives
+    /// no ids.
+    #[cold]
+    pub(crate) fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision, id: Option<Ulid>) {
+        self.base.events.denied(decision.at, || {
+            let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
+            let key = policy.map(|policy| self.base.redact.key(&decision.policies, policy, request, false));
+            let retry = decision.retry();
+            json!({
+                "policy": policy.map(|policy| &policy.name),
+                "key": key,
+                "refused_by": Refuser::of(decision, request).map(|refuser| refuser.by),
+                "decision_id": id.map(|id| id.to_string()),
+                "retry": retry.as_str(),
+                "retry_after_ms": retry.after().map(millis_up),
+            })
+        });
     }
 
     /// Returns what is remembered of a refusal.

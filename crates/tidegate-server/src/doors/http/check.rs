@@ -83,7 +83,8 @@ pub(crate) async fn reply_to<'a, 'd>(
     held: &Charged,
 ) -> Result<Reply<'a, 'd>, NoTicket> {
     let (decider, request) = (&app.decider, &asked.request);
-    let id = (want == Want::Take).then(|| decider.telemetry.name(live, &asked.check(), only, conclusion));
+    let name = || decider.telemetry.name_and_tell(live, &asked.check(), only, conclusion);
+    let id = (want == Want::Take).then(name);
     let ticket = decider.tickets.make_or_undo(request, conclusion, held, ticket, id).await?;
     let facts = conclusion.facts(live, &decider.metrics);
     Ok(Reply { decider, request, conclusion, facts, want, id, ticket })

@@ -77,7 +77,8 @@ pub(super) async fn run(
     let mut held = Charged::default();
     let keep = wanted.keeps(&live).then_some(&mut held);
     let conclusion = decider.deciding.decide(&live, check, only, want, keep, Transport::resp).await;
-    let id = (want == Want::Take).then(|| decider.telemetry.name(&live, &check, only, &conclusion));
+    let name = || decider.telemetry.name_and_tell(&live, &check, only, &conclusion);
+    let id = (want == Want::Take).then(name);
     let ticket = decider.tickets.make_or_undo(&request, &conclusion, &held, wanted, id).await;
     let ticket = ticket.map_err(|none| {
         Refusal::wrong(format!("refused, since the place that it takes could not be returned: {none}"))
