@@ -32,6 +32,8 @@ mod serve;
 #[cfg(unix)]
 #[cfg(feature = "grpc")]
 mod serve_imported;
+#[cfg(unix)]
+mod sight;
 mod simulate;
 mod simulate_matching;
 #[cfg(unix)]

@@ -94,10 +94,14 @@ fn a_servers_answers_leave_the_terminal_alone() {
     let off = format!("{{\"below\":{json},\"until\":{json},\"reason\":{json}}}");
     let switch = format!("{{\"name\":{json},\"state\":{json},\"by_hand\":{off},\"by_signal\":null}}");
     let told = format!("\"decision\":{json},\"lines\":[{json}],{json}:{json}");
+    let change =
+        format!("{{\"at\":{json},\"what\":{json},\"who\":{json},\"reason\":{json},\"text\":{json}}}");
     let bodies = [
         (
             "200 OK",
-            format!("{{{told},\"keys\":[{key}],\"switches\":[{switch}],\"block\":{{\"until\":{json}}}}}"),
+            format!(
+                "{{{told},\"keys\":[{key}],\"switches\":[{switch}],\"changes\":[{change}],\"block\":{{\"until\":{json}}}}}"
+            ),
         ),
         ("403 Forbidden", format!("{{\"detail\":{json}}}")),
         ("500 Oops", format!("{{\"title\":{json}}}")),
@@ -115,6 +119,8 @@ fn a_servers_answers_leave_the_terminal_alone() {
                 &["key", "list", "per-ip", "--reveal"],
                 &["key", "block", ESCAPES, "--key", "client.ip=203.0.113.9", "--for", "1h"],
                 &["switch", "list"],
+                &["changes"],
+                &["why", "01J9ZQ4M8XT5B0K3W2V7C6D1EF"],
             ];
             let forms = ["table", "wide", "json", "jsonl", "yaml"];
             for (verb, form) in verbs.into_iter().flat_map(|verb| forms.map(|form| (verb, form))) {

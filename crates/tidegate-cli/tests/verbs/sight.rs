@@ -1,0 +1,257 @@
+//! The verbs that show what a running server sees: `stat`, `tail`, `why`, `changes`, `config diff`, and `top` on a
+//! terminal.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::Value;
+
+use crate::verbs::Desk;
+use crate::verbs::schemas::{holds, schema};
+use crate::verbs::serve::{Serving, until};
+
+const FILE: &str = "version: 1
+client_ip: { trusted_proxies: [] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 1/day }
+";
+
+/// Starts a server that has refused `203.0.113.9` twice.
+fn serving(desk: &Desk) -> Serving {
+    desk.write("p.yaml", FILE);
+    let serving = Serving::start(desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 429, 429]);
+    serving
+}
+
+/// A command that runs until it is ended; killed when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After a successful test it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    for (name, _) in std::env::vars_os() {
+        let theirs = name.to_string_lossy();
+        if theirs.starts_with("TIDEGATE_") || theirs.starts_with("CLICOLOR") || theirs == "NO_COLOR" {
+            command.env_remove(&name);
+        }
+    }
+    command.args(words).env("TERM", "xterm");
+    command
+}
+
+#[test]
+fn a_line_of_stat_counts_what_is_refused_and_conditions_fail() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    let server = ["--server", serving.url()];
+    let stat = |more: &[&str]| desk.run(&[&["stat", "-n", "1"][..], more, &server].concat());
+    until("the refusals are counted", || {
+        serving.statuses("203.0.113.9", 1);
+        let line = stat(&["-o", "json"]).code(0);
+        assert_eq!(line.out.lines().count(), 1, "{line:?}");
+        holds(&schema(&desk, "stat"), &line.json(), "stat");
+        line.json()["per_second"]["denied"].as_f64() > Some(0.0)
+    });
+    let lines = stat(&[]).code(0).out;
+    assert!(lines.starts_with("TIME ") && lines.lines().count() == 2, "{lines}");
+    stat(&["--fail-if", "requests >= 0"]).code(3);
+    stat(&["--fail-if", "requests < 0", "--fail-if", "p99 > 1min"]).code(0);
+    assert!(stat(&["--fail-if", "dnied > 5%"]).code(2).err.contains("`dnied` is not a measure"));
+    assert!(stat(&["-o", "yaml"]).code(2).err.contains("-o jsonl"));
+}
+
+/// Starts `tail`, and refuses until it tells a line.
+fn tailed(serving: &Serving, words: &[&str]) -> Value {
+    let all = [&["tail", "-o", "jsonl", "--server", serving.url()][..], words].concat();
+    let mut tail = Running(command(&all).stdout(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(tail.0.stdout.take().unwrap()).lines();
+    let (say, said) = channel();
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(say.send(line))));
+    let mut told = None;
+    until("a refusal is told", || {
+        serving.statuses("203.0.113.9", 1);
+        told = said.try_recv().ok();
+        told.is_some()
+    });
+    serde_json::from_str(&told.unwrap()).unwrap()
+}
+
+#[test]
+fn a_refusal_is_told_and_its_id_says_why() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    let told = tailed(&serving, &[]);
+    assert_eq!((&told["event"], &told["policy"]), (&"denied".into(), &"per-ip".into()), "{told}");
+    holds(&schema(&desk, "tail"), &told, "tail");
+    assert_eq!(tailed(&serving, &["--reveal", "--policy", "per-ip"])["key"], "client.ip=203.0.113.9");
+    let id = told["decision_id"].as_str().unwrap();
+    let server = ["--server", serving.url()];
+    let why = |text: &str| desk.run(&[&["why", text][..], &server].concat());
+    let alone = why(id).code(1).out;
+    assert!(alone.starts_with("DENIED by per-ip"), "{alone}");
+    let line = format!("{{\"fields\":{{\"message\":\"denied\",\"decision_id\":\"{id}\"}}}}\n");
+    assert_eq!(why(&line).code(1).out, alone);
+    let piped = desk.run_with(&[&["why", "-"][..], &server].concat(), line).code(1);
+    assert_eq!(piped.out, alone);
+    assert!(why("denied").code(2).err.contains("there is no decision id in it"));
+}
+
+#[test]
+fn a_change_names_its_reason() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    let server = ["--server", serving.url()];
+    let block =
+        ["key", "block", "per-ip", "--key", "client.ip=203.0.113.9", "--for", "1h", "--reason", "scraper"];
+    desk.run(&[&block[..], &server].concat()).code(0);
+    let changes = |more: &[&str]| desk.run(&[&["changes"][..], more, &server].concat()).code(0);
+    until("the change is listed", || changes(&["-o", "json"]).json()["changes"][0]["reason"] == "scraper");
+    holds(&schema(&desk, "changes"), &changes(&["-o", "json"]).json(), "changes");
+    assert!(changes(&["-n", "1", "-o", "wide"]).out.contains("scraper"));
+}
+
+#[test]
+fn a_file_is_compared_with_what_is_in_force() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    desk.write("other.yaml", FILE.replace("1/day", "2/day").replace("by:", "mode: shadow\n    by:"));
+    let server = ["--server", serving.url()];
+    let diff = |file: &str, more: &[&str]| desk.run(&[&["config", "diff", file][..], more, &server].concat());
+    let same = diff("p.yaml", &[]).code(0).out;
+    assert!(same.starts_with("no policy differs: 1 the same as in force at http://"), "{same}");
+    let other = diff("other.yaml", &[]).code(1).out;
+    assert!(other.contains("per-ip   changed") && other.contains("mode: enforce → shadow"), "{other}");
+    for file in ["p.yaml", "other.yaml"] {
+        holds(&schema(&desk, "config-diff"), &diff(file, &["-o", "json"]).json(), file);
+    }
+    diff("gone.yaml", &[]).code(2);
+    desk.run(&["config", "diff", "p.yaml", "--server", "http://127.0.0.1:1"]).code(2);
+}
+
+#[test]
+fn the_file_beside_names_the_server() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    let address = serving.url().strip_prefix("http://").unwrap();
+    let with =
+        |settings: &str| FILE.replace("version: 1\n", &format!("version: 1\nserver: {{ {settings} }}\n"));
+    desk.write("tidegate.yaml", with(&format!("http: '127.0.0.1:1', admin: '{address}'")));
+    assert!(desk.run(&["top", "--plain"]).code(0).out.contains("per-ip"));
+    desk.write("tidegate.yaml", with("http: '127.0.0.1:1'"));
+    let nobody = desk.run(&["ready"]).code(1).err;
+    assert!(nobody.contains("http://127.0.0.1:1 (server.http of tidegate.yaml)"), "{nobody}");
+    desk.write("tidegate.yaml", "version: 0\n");
+    desk.run(&["ready", "--server", serving.url()]).code(0);
+}
+
+/// A command on a terminal of its own, and what it draws.
+struct Terminal {
+    child: Running,
+    keys: std::fs::File,
+    drawn: Receiver<Vec<u8>>,
+    text: String,
+}
+
+impl Terminal {
+    fn start(words: &[&str]) -> Self {
+        let size = nix::pty::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+        let terminal = nix::pty::openpty(Some(&size), None).unwrap();
+        let child = {
+            let mut command = command(words);
+            let slave = || terminal.slave.try_clone().unwrap();
+            command.stdin(slave()).stdout(slave()).stderr(slave());
+            Running(command.spawn().unwrap())
+        };
+        drop(terminal.slave);
+        let keys = std::fs::File::from(terminal.master);
+        let mut master = keys.try_clone().unwrap();
+        let (say, drawn) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // On Linux the read ends with an error once the last writer is gone.
+            while let Ok(read @ 1..) = master.read(&mut bytes) {
+                if say.send(bytes[..read].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, keys, drawn, text: String::new() }
+    }
+
+    /// Waits until this was drawn.
+    #[track_caller]
+    fn shows(&mut self, words: &str) {
+        until(words, || {
+            let new: Vec<u8> = self.drawn.try_iter().flatten().collect();
+            self.text.push_str(&String::from_utf8_lossy(&new));
+            self.text.contains(words)
+        });
+    }
+
+    /// Requires that it ends with the terminal as it was.
+    #[track_caller]
+    fn ends(mut self, code: i32) {
+        assert_eq!(self.child.0.wait().unwrap().code(), Some(code), "{:?}", self.text);
+        self.shows("\u{1b}[?1049l");
+        assert!(self.text.contains("\u{1b}[?1049h") && self.text.contains("\u{1b}[?25h"), "{:?}", self.text);
+    }
+}
+
+#[test]
+fn top_is_a_live_view_on_a_terminal_and_gives_the_terminal_back() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    let words = ["top", "--reveal", "--server", serving.url()];
+    let mut top = Terminal::start(&words);
+    top.shows("[1 Now]");
+    top.shows("per-ip");
+    top.keys.write_all(b"2").unwrap();
+    top.shows("client.ip=203.0.113.9");
+    top.keys.write_all(b"?").unwrap();
+    top.shows("1m, 15m, 24h");
+    top.keys.write_all(b"qq").unwrap();
+    top.ends(0);
+    // A signal, Ctrl-C, and a server that is gone.
+    let mut top = Terminal::start(&words);
+    top.shows("[1 Now]");
+    let sent = Command::new("kill").args(["-s", "TERM", &top.child.0.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    top.ends(0);
+    let mut top = Terminal::start(&words);
+    top.shows("[1 Now]");
+    top.keys.write_all(b"\x03").unwrap();
+    top.ends(0);
+    let mut top = Terminal::start(&words);
+    top.shows("[1 Now]");
+    serving.kill();
+    top.shows("no server answers at http://127.0.0.1:");
+    top.ends(1);
+}
+
+#[test]
+fn the_live_view_has_no_colours_where_none_are_wanted() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    for (more, has_colors) in [(&["--color", "never"][..], false), (&["--color", "always"], true)] {
+        let words = [&["top", "--server", serving.url()][..], more].concat();
+        let mut top = Terminal::start(&words);
+        top.shows("per-ip");
+        top.keys.write_all(b"q").unwrap();
+        top.shows("\u{1b}[?1049l");
+        // Red, or an index of it, for what was refused in the last seconds.
+        let is_red = ["\u{1b}[38;5;1m", "\u{1b}[31m"].iter().any(|red| top.text.contains(red));
+        assert!(has_colors || !is_red, "{:?}", top.text);
+        top.ends(0);
+    }
+}
