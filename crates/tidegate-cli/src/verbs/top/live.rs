@@ -139,7 +139,8 @@ impl Screen {
 
         self.0.show_cursor()?;
         ratatui::restore();
-        kill_process(getpid(), Signal::TSTP)?;
+        let stopped = kill_process(getpid(), Signal::TSTP);
+        stopped.map_err(|error| io::Error::from_raw_os_error(error.raw_os_error()))?;
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
         self.0.clear()?;
