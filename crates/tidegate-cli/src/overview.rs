@@ -139,6 +139,8 @@ pub(crate) struct Overview {
     pub(crate) policies: Vec<PolicyRow>,
     /// Policies that saw nothing.
     pub(crate) quiet: u64,
+    /// Policies that saw requests and are not listed.
+    pub(crate) more: u64,
 }
 
 impl Overview {
@@ -163,6 +165,7 @@ impl Overview {
             line: line(&requests["line"]),
             policies: rows(&answer["policies"]).iter().take(MOST_POLICIES).map(policy).collect(),
             quiet: answer["quiet"].as_u64().unwrap_or_default(),
+            more: answer["more"].as_u64().unwrap_or_default(),
         }
     }
 }

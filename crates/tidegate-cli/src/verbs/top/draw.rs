@@ -251,10 +251,23 @@ fn list(live: &Live, width: u16, height: usize) -> Vec<Line<'static>> {
     for (at, row) in rows.into_iter().enumerate().skip(first).take(room) {
         lines.push(row.line(live, at == live.selected));
     }
-    if live.view == View::Now && live.overview.quiet > 0 && lines.len() <= room {
-        lines.push(Line::from(format!("  {} more policies saw no request", grouped(live.overview.quiet))));
+    if live.view == View::Now && lines.len() <= room {
+        lines.extend(left_out(live).map(Line::from));
     }
     lines
+}
+
+/// The policies that the server does not list.
+fn left_out(live: &Live) -> Option<String> {
+    let (quiet, more) = (live.overview.quiet, live.overview.more);
+    match (quiet, more) {
+        (0, 0) => None,
+        (quiet, 0) => Some(format!("  {} more policies saw no request", grouped(quiet))),
+        (0, more) => Some(format!("  {} more policies saw requests", grouped(more))),
+        (quiet, more) => {
+            Some(format!("  {} more policies saw requests, {} saw none", grouped(more), grouped(quiet)))
+        }
+    }
 }
 
 fn keys_heading(live: &Live) -> String {
