@@ -24,7 +24,7 @@ const PAGE: u64 = 20;
 
 pub(crate) fn run(stat: &Stat, printer: &Printer) -> Result<Exit> {
     let conditions: Vec<Condition> =
-        stat.fail_if.iter().map(|text| text.parse()).collect::<Result<_, Mistake>>()?;
+        stat.fail_if.iter().map(|text| text.parse::<Condition>()).collect::<Result<_, Mistake>>()?;
     if !printer.has_lines() {
         return Err(Mistake("stat prints a document a line; write -o jsonl or -o table".to_owned()).into());
     }
