@@ -270,7 +270,10 @@ pub(crate) async fn listen(server: &ServerUrl, path: &str) -> Result<EventStream
     if !status.is_success() {
         let read = timeout(PATIENCE, Limited::new(response.into_body(), MAX_ANSWER).collect()).await;
         // The status is the answer, whatever the body.
-        let text = read.ok().and_then(Result::ok).map(|read| read.to_bytes()).unwrap_or_default();
+        let text = match read {
+            Ok(Ok(read)) => read.to_bytes(),
+            _ => Bytes::new(),
+        };
         return Err(refused(&url, status, serde_json::from_slice(&text).unwrap_or_default()));
     }
     let lines = EventLines::default();
