@@ -212,7 +212,7 @@ fn line(points: &Value) -> Vec<Point> {
 /// A rate with as many digits as say something: `0`, `0.05`, `1.5`, `73`, `1240`.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
-        rate if rate == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         rate if rate < 1.0 => format!("{rate:.2}"),
         rate if rate < 100.0 => format!("{rate:.1}"),
         rate => format!("{rate:.0}"),

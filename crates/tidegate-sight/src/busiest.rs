@@ -745,7 +745,7 @@ mod tests {
             match now {
                 5 => assert!(key == Some(7) && rate.unwrap() <= 25.0, "{key:?} {rate:?}"),
                 10..=20 => {
-                    assert!(key == Some(7) && (40.0..=50.0).contains(&rate.unwrap()), "{now} {rate:?}")
+                    assert!(key == Some(7) && (40.0..=50.0).contains(&rate.unwrap()), "{now} {rate:?}");
                 }
                 30.. => assert_eq!(key, None),
                 _ => {}

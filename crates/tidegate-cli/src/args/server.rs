@@ -9,8 +9,8 @@ use tidegate_sim::traffic::KeyChoice;
 
 use super::PolicyFile;
 use super::values::{
-    Most, PerSecond, at_once, changes_up_to, duration, keys_up_to, lasting, level, most, pair, per_second, refresh,
-    refreshes, waiting, whole, written_duration,
+    Most, PerSecond, at_once, changes_up_to, duration, keys_up_to, lasting, level, most, pair, per_second,
+    refresh, refreshes, waiting, whole, written_duration,
 };
 
 /// Which running server a verb asks.

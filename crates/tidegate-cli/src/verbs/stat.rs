@@ -156,8 +156,10 @@ impl Measure {
     }
 }
 
+type Relation = fn(f64, f64) -> bool;
+
 /// Longer signs first, so that `>=` is not read as `>`.
-const RELATIONS: [(&str, fn(f64, f64) -> bool); 4] = [
+const RELATIONS: [(&str, Relation); 4] = [
     ("<=", |measured, number| measured <= number),
     (">=", |measured, number| measured >= number),
     ("<", |measured, number| measured < number),
@@ -169,7 +171,7 @@ const RELATIONS: [(&str, fn(f64, f64) -> bool); 4] = [
 #[derive(Clone, Debug)]
 struct Condition {
     measure: Measure,
-    relation: fn(f64, f64) -> bool,
+    relation: Relation,
     /// A rate, a share from 0 to 1, or milliseconds.
     number: f64,
     is_share: bool,

@@ -135,9 +135,9 @@ async fn names_of_keys_are_shown_to_those_who_may_see_them() {
     }
     let check = r#"{"attributes": {"client.ip": "192.0.2.1"}}"#;
     for (token, status) in [(READ, 403), (SEES, 200)] {
-        let asked =
-            send(server.addr, Method::POST, "/v1/explain?reveal=true", &[("x-tidegate-token", token)], check);
-        assert_eq!(asked.await.status, status);
+        let headers = [("x-tidegate-token", token)];
+        let asked = send(server.addr, Method::POST, "/v1/explain?reveal=true", &headers, check).await;
+        assert_eq!(asked.status, status);
     }
 }
 

@@ -79,22 +79,23 @@ async fn each_policy_tells_its_verdict_once_and_once_more_for_a_shadow_limit() {
     assert_eq!(server.check("203.0.113.7").await.status, 200);
     assert_eq!(sight.verdicts("soft")[3..], [Allowed, Over]);
 
-    let told = sight.told.lock();
-    let rates: Vec<_> =
-        told.policies.iter().map(|(name, rate)| (name.as_str(), rate.unwrap() * 60.0)).collect();
-    assert_eq!(rates, [("per-ip", 10.0), ("trial", 1.0), ("soft", 3.0)]);
-    let of = |policy: u16| told.seen.iter().filter(move |seen| seen.policy == policy);
-    assert!(told.seen.iter().all(|seen| seen.cost == 1 && seen.at == NOON));
-    let first = told.seen[0].key;
-    assert!(of(0).take(3).all(|seen| seen.key == first), "the same key");
-    assert!(of(0).last().unwrap().key != first, "another key");
-    assert!(of(2).all(|seen| seen.key == of(2).next().unwrap().key), "one key for all");
-    let near: Vec<bool> = of(0).filter(|seen| seen.verdict == Allowed).map(|seen| seen.near).collect();
-    assert_eq!(near[..2], [false, true]);
-    let (policy, key, name, digest) = &told.named[0];
-    assert_eq!((*policy, *key, name.as_str()), (0, first, "client.ip=203.0.113.9"));
-    let digest = digest.clone();
-    drop(told);
+    let digest = {
+        let told = sight.told.lock();
+        let rates: Vec<_> =
+            told.policies.iter().map(|(name, rate)| (name.as_str(), rate.unwrap() * 60.0)).collect();
+        assert_eq!(rates, [("per-ip", 10.0), ("trial", 1.0), ("soft", 3.0)]);
+        let of = |policy: u16| told.seen.iter().filter(move |seen| seen.policy == policy);
+        assert!(told.seen.iter().all(|seen| seen.cost == 1 && seen.at == NOON));
+        let first = told.seen[0].key;
+        assert!(of(0).take(3).all(|seen| seen.key == first), "the same key");
+        assert!(of(0).next_back().unwrap().key != first, "another key");
+        assert!(of(2).all(|seen| seen.key == of(2).next().unwrap().key), "one key for all");
+        let near: Vec<bool> = of(0).filter(|seen| seen.verdict == Allowed).map(|seen| seen.near).collect();
+        assert_eq!(near[..2], [false, true]);
+        let (policy, key, name, digest) = &told.named[0];
+        assert_eq!((*policy, *key, name.as_str()), (0, first, "client.ip=203.0.113.9"));
+        digest.clone()
+    };
     let top = server.get("/v1/keys/top?policy=per-ip").await.json();
     assert_eq!(top["keys"][0]["key"], json!(digest), "the digest is the same everywhere");
 }

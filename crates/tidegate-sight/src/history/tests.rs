@@ -172,7 +172,7 @@ fn what_is_being_written_is_read_once() {
     for at in 0..10 {
         push(&history, BEGIN + at, 1);
     }
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let reader = scope.spawn(|| {
             for _ in 0..200 {
                 let spans = history.policy("per-ip", Step::Minute, BEGIN, BEGIN + 60);

@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use http::header::{COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
 
 use super::{HttpDoor, Serves, route};
@@ -71,13 +71,21 @@ impl Inside for InsideDoor {
 
 /// Reads the whole body of an answer.
 async fn whole(response: body::Response) -> Response<Bytes> {
-    let (parts, body) = response.into_parts();
-    match Limited::new(body, LONGEST).collect().await {
-        Ok(read) => Response::from_parts(parts, read.to_bytes()),
-        Err(error) => {
-            let mut failed = Response::new(Bytes::from(format!("the answer could not be read: {error}\n")));
-            *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-            failed
-        }
+    let (parts, mut body) = response.into_parts();
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let error = match frame.as_ref().map(|frame| frame.data_ref()) {
+            Ok(Some(data)) if bytes.len() + data.len() <= LONGEST => {
+                bytes.extend_from_slice(data);
+                continue;
+            }
+            Ok(None) => continue,
+            Ok(Some(_)) => format!("it has more than {LONGEST} bytes"),
+            Err(error) => error.to_string(),
+        };
+        let mut failed = Response::new(Bytes::from(format!("the answer could not be read: {error}\n")));
+        *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        return failed;
     }
+    Response::from_parts(parts, bytes.into())
 }
