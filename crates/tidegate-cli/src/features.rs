@@ -16,11 +16,13 @@ pub(crate) enum Feature {
     Otel,
     Redis,
     Tls,
+    Tui,
     ZooKeeper,
 }
 
 impl Feature {
-    const ALL: [Self; 6] = [Self::Etcd, Self::Grpc, Self::Otel, Self::Redis, Self::Tls, Self::ZooKeeper];
+    const ALL: [Self; 7] =
+        [Self::Etcd, Self::Grpc, Self::Otel, Self::Redis, Self::Tls, Self::Tui, Self::ZooKeeper];
 
     /// Returns its name. That of an engine is also the word for the engine in the policy file.
     const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Feature {
             Self::Otel => "otel",
             Self::Redis => "redis",
             Self::Tls => "tls",
+            Self::Tui => "tui",
             Self::ZooKeeper => "zookeeper",
         }
     }
@@ -42,6 +45,7 @@ impl Feature {
             Self::Otel => "OpenTelemetry",
             Self::Redis => "the client of Redis",
             Self::Tls => "TLS",
+            Self::Tui => "the live view of `top`",
             Self::ZooKeeper => "the client of ZooKeeper",
         }
     }
@@ -58,6 +62,7 @@ impl Feature {
             Self::Otel => cfg!(feature = "otel"),
             Self::Redis => cfg!(feature = "redis"),
             Self::Tls => cfg!(feature = "tls"),
+            Self::Tui => cfg!(feature = "tui"),
             Self::ZooKeeper => cfg!(feature = "zookeeper"),
         }
     }
@@ -299,11 +304,11 @@ policies:
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
             version_with(Feature::is_default),
-            format!("{version}\nbuilt with grpc, tls\nbuilt without etcd, otel, redis, zookeeper")
+            format!("{version}\nbuilt with grpc, tls\nbuilt without etcd, otel, redis, tui, zookeeper")
         );
         assert_eq!(
             version_with(|_| true),
-            format!("{version}\nbuilt with etcd, grpc, otel, redis, tls, zookeeper")
+            format!("{version}\nbuilt with etcd, grpc, otel, redis, tls, tui, zookeeper")
         );
     }
 

@@ -10,6 +10,7 @@ mod log;
 mod online;
 mod outcome;
 mod output;
+#[cfg_attr(not(feature = "tui"), allow(dead_code, reason = "the live view of `top` shows all of it"))]
 mod overview;
 mod policies;
 mod reading;

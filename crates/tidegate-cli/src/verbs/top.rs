@@ -1,8 +1,11 @@
 //! Lists the keys that a running server refuses most, or that come near their limit, once or again and again; on a
 //! terminal a live view.
 
+#[cfg(feature = "tui")]
 mod draw;
+#[cfg(feature = "tui")]
 mod live;
+#[cfg(feature = "tui")]
 mod state;
 
 use std::cmp::Reverse;
@@ -36,7 +39,10 @@ pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
             .block_on(watch(top, &server, printer));
     }
     if !top.plain && is_live(printer) {
+        #[cfg(feature = "tui")]
         return live::run(top, server, printer);
+        #[cfg(not(feature = "tui"))]
+        printer.remark(&crate::features::Feature::Tui.lacking());
     }
     let answer = online::ask(&server, &path(top, top.count), None)?;
     printer.value(&answer, |printer| Ok(listed(&answer, top, None, printer)))?;
