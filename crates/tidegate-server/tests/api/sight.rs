@@ -315,7 +315,7 @@ async fn listeners_get_each_second_until_their_token_goes() {
     read_until(&mut stream, "data: {\"second\":2}\n\n").await;
     std::fs::write(dir.path().join("tokens"), "bob read bob-0123456789abcdef\n").unwrap();
     server.handle.reload().await.unwrap();
-    let end = rest(&mut stream).await;
+    let end = read_until(&mut stream, "\r\n0\r\n\r\n").await;
     assert!(end.contains("is no longer valid"), "{end}");
 }
 
