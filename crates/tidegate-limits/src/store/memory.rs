@@ -352,12 +352,11 @@ impl MemoryStore {
             // a refusal stands only if it also holds at the later tick. The loop ends: each turn requires that the wait
             // of the last refusal is over.
             let later = time.latest();
-            if executed.allowed {
+            if executed.allowed && !matches!(step.op, Op::Peek) {
                 // Even where that has changed nothing, as for a shadow that is refused by itself.
                 time.reach(step.now);
-                return Ok(());
             }
-            if later <= step.now || !waited(&step, executed, later) {
+            if executed.allowed || later <= step.now || !waited(&step, executed, later) {
                 return Ok(());
             }
             step.now = later;
