@@ -225,9 +225,8 @@ impl Log {
                     ControlFlow::Continue(())
                 })?;
                 if flow.is_continue() {
-                    order.finish();
                     let (readers, tally) = (&mut self.readers, &mut self.tally);
-                    while order.are_ready(1)
+                    while order.finish(together)
                         && hand_out(&mut order, together, readers, tally, &mut is_wanted, each).is_continue()
                     {
                     }

@@ -138,9 +138,12 @@ impl Reorder {
         self.release(|second| second < keep);
     }
 
-    /// Ends the log: everything held becomes ready.
-    pub(crate) fn finish(&mut self) {
-        self.release(|_| true);
+    /// Ends the log: makes held lines ready until `lines` are, or none is held any more. Returns whether any is ready.
+    ///
+    /// Not all at once: what is noted of a line that is ready does not count towards the limit.
+    pub(crate) fn finish(&mut self, lines: usize) -> bool {
+        while self.ready.len() < lines && self.release_next() {}
+        !self.ready.is_empty()
     }
 
     /// This many lines are ready, or as many bytes as the longest line has. So all lines of a crowded second are handed
@@ -169,15 +172,20 @@ impl Reorder {
     /// Makes lines ready, earliest first, while their second is due. Returns how many.
     fn release(&mut self, is_due: impl Fn(u64) -> bool) -> u64 {
         let mut count = 0;
-        while self.runs.next_time().is_some_and(|time| is_due(time / SECOND)) {
-            let Some(taken) = self.runs.take_next() else { break };
-            self.floor = self.floor.max(taken.time());
-            self.waiting -= taken.size();
-            self.ready_bytes += taken.size();
-            self.ready.push_back(taken);
+        while self.runs.next_time().is_some_and(|time| is_due(time / SECOND)) && self.release_next() {
             count += 1;
         }
         count
+    }
+
+    /// Makes the earliest line ready; `false` if none is held.
+    fn release_next(&mut self) -> bool {
+        let Some(taken) = self.runs.take_next() else { return false };
+        self.floor = self.floor.max(taken.time());
+        self.waiting -= taken.size();
+        self.ready_bytes += taken.size();
+        self.ready.push_back(taken);
+        true
     }
 }
 
@@ -240,9 +248,11 @@ mod tests {
                 order.drop_first(together);
             }
         }
-        order.finish();
-        out.extend(order.ready().map(|held| (held.time, held.line.mark)));
-        order.drop_first(usize::MAX);
+        while order.finish(together) {
+            assert!(order.ready.len() <= together, "the end makes no more ready than are taken");
+            out.extend(order.ready().map(|held| (held.time, held.line.mark)));
+            order.drop_first(together);
+        }
         assert_eq!((order.waiting, order.ready_bytes, order.ready.len()), (0, 0, 0));
         (out, order.tally, most)
     }

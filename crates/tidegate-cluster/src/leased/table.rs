@@ -47,7 +47,7 @@ pub(super) struct LeasedKey {
     pub(super) settings: ChargeSettings,
 }
 
-/// The settings of a key's charges besides its limit, from the last request off the fast path.
+/// The settings of a key's charges besides its limit, from the last request that took no units on the fast path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChargeSettings {
     pub(super) tag: u64,

@@ -2,8 +2,8 @@
 //!
 //! A limiter of one GCRA quota keeps its arrival time in the word, and the quota's numbers beside it in a
 //! [`SeqLock`]. A check reads both, computes, and exchanges the word if it has not changed. Everything that a word
-//! cannot hold is decided under the limiter's lock: other algorithms, several quotas, reservations, settlements,
-//! changes. The holder of the lock first replaces the word by [`NO_WORD`] and turns it into a cell for
+//! cannot hold is decided under the limiter's lock: other algorithms, several quotas, reservations that wait,
+//! settlements, changes. The holder of the lock first replaces the word by [`NO_WORD`] and turns it into a cell for
 //! [`crate::store::execute`]. Afterwards it writes a word back if the outcome fits one. So there is one state at any
 //! moment, and both forms are decided by the same arithmetic.
 //!

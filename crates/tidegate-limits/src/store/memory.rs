@@ -314,8 +314,7 @@ impl MemoryStore {
         let (asked, at) = (step.now, time.glimpse(step.now));
         (executed.at, executed.by, executed.breaker) = (at, DecidedBy::Local, None);
         executed.moved.clear();
-        let reach = || time.reach(at);
-        if table.execute_at_once::<RECEIPTS, TRACK>(step, at, reach, &fingerprint, executed).is_some() {
+        if table.execute_at_once::<RECEIPTS, TRACK>(step, at, time, &fingerprint, executed).is_some() {
             return Ok(());
         }
         let mut step = Step { now: at, ..*step };
@@ -352,12 +351,11 @@ impl MemoryStore {
             // a refusal stands only if it also holds at the later tick. The loop ends: each turn requires that the wait
             // of the last refusal is over.
             let later = time.latest();
-            if executed.allowed {
+            if executed.allowed && !matches!(step.op, Op::Peek) {
                 // Even where that has changed nothing, as for a shadow that is refused by itself.
                 time.reach(step.now);
-                return Ok(());
             }
-            if later <= step.now || !waited(&step, executed, later) {
+            if executed.allowed || later <= step.now || !waited(&step, executed, later) {
                 return Ok(());
             }
             step.now = later;

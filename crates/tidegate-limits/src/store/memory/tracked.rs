@@ -146,9 +146,10 @@ impl Recorder {
         let set_back = sheet.tick > now.after(FAR);
         self.restored.latest = self.restored.latest.max(sheet.tick);
         self.restored.set_back |= set_back;
-        // The present is held too: refusals move no time, and the next piece carries the latest tick.
-        let held = time.hold(if set_back { now } else { sheet.tick });
-        let now = if set_back { now } else { held };
+        // The present is remembered too: refusals move no time, and the next piece carries the latest tick. Not held: an
+        // older piece is no clock that was set back, whose next tick would count as progress since that piece.
+        time.reach(if set_back { now } else { sheet.tick });
+        let now = if set_back { now } else { time.latest() };
         self.restored.seen.resize(self.handed_out.len(), 0);
         while let Some((slot, entry)) = sheet.next()? {
             let slot = usize::try_from(slot).ok().filter(|slot| *slot < table.slots());
@@ -706,6 +707,33 @@ mod tests {
         assert!(!allowed(&next, right), "granted once is granted");
         assert!(!allowed(&next, right.after(Duration::from_secs(86_000))));
         assert!(allowed(&next, right.after(Duration::from_secs(86_420))), "and time goes on from now");
+    }
+
+    /// A store is restored from pieces of hours, on a machine whose clock was set back by a minute. Regression: the minute
+    /// before the latest piece counted as hours after an older one, and the time leapt by half of them.
+    #[test]
+    fn older_pieces_do_not_move_the_time() {
+        let (seed, hour) = (Seed::random(), Arc::new(Quota::per_hour(1).gcra().unwrap()));
+        let take = |store: &TrackedStore, key: &[u8], now| {
+            let charges = [Charge::new(key, &hour, Cost::ONE)];
+            let executed = store.blocking_execute(&Step::new(now, Op::Take, &charges)).unwrap();
+            (executed.allowed, executed.at)
+        };
+        let store = TrackedStore::with_seed(64, &seed).unwrap();
+        let mut recorder = store.recorder();
+        let (early, late) = (Tick::from_secs(1_000), Tick::from_secs(10_000));
+        let pieces = [(b"ann", early), (b"bob", late)].map(|(key, now)| {
+            assert!(take(&store, key, now).0);
+            let piece = recorder.changes(|| NOW).unwrap();
+            assert_eq!(recorder.changes(|| NOW), None);
+            recorder.kept();
+            piece
+        });
+        let (next, now) = (TrackedStore::with_seed(64, &seed).unwrap(), Tick::from_secs(9_940));
+        let mut recorder = next.recorder();
+        pieces.iter().rev().for_each(|piece| recorder.restore(piece, now).unwrap());
+        recorder.all_restored();
+        assert_eq!(take(&next, b"bob", now), (false, late));
     }
 
     #[test]

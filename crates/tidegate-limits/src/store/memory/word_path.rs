@@ -137,12 +137,12 @@ impl Table {
     /// the step's limit and no slot is seized; always so in a table of full keys.
     ///
     /// No slot is waited for, so slots may be seized in any order. Where a key is named twice, seizing its slot a
-    /// second time fails. `reach` is called before a slot is seized.
+    /// second time fails. The store's time reaches `now` before a slot is seized.
     pub(super) fn execute_at_once<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
         now: Tick,
-        reach: impl FnOnce(),
+        time: &HeldTime,
         fingerprint: impl Fn(usize, &Charge<'_>) -> Fingerprint,
         executed: &mut Executed,
     ) -> Option<()> {
@@ -152,7 +152,7 @@ impl Table {
         executed.lines.clear();
         if let [charge] = step.charges {
             let permit = self.permit_charge::<RECEIPTS>(charge, fingerprint(0, charge), now)?;
-            reach();
+            time.reach(now);
             permit.try_seize()?.leave(permit.next);
             if TRACK {
                 self.mark_slot(permit.slot);
@@ -163,7 +163,7 @@ impl Table {
             for (at, charge) in step.charges.iter().enumerate() {
                 permits.push(self.permit_charge::<RECEIPTS>(charge, fingerprint(at, charge), now)?);
             }
-            reach();
+            time.reach(now);
             let mut seized_words: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
                 seized_words.push(permit.try_seize()?);

@@ -139,6 +139,22 @@ fn only_a_permit_moves_the_time() {
     assert_eq!(at(20, b"a"), (false, Tick::from_secs(30)));
 }
 
+#[test]
+fn a_look_moves_no_time() {
+    for quota in [Quota::per_day(3).gcra(), Quota::per_day(3).fixed_window()] {
+        let store = MemoryStore::with_capacity(1000).unwrap();
+        let quota = Arc::new(quota.unwrap());
+        let at = |second, op| {
+            let charges = [Charge::new(b"a", &quota, Cost::ONE)];
+            let executed = execute(&store, &Step::new(Tick::from_secs(second), op, &charges));
+            (executed.allowed, executed.at)
+        };
+        assert_eq!(at(10, Op::Take), (true, Tick::from_secs(10)));
+        assert_eq!(at(30, Op::Peek), (true, Tick::from_secs(30)));
+        assert_eq!(at(20, Op::Take), (true, Tick::from_secs(20)), "{quota:?}");
+    }
+}
+
 /// A refusal moves no time by itself; but one by a clock that was set back far follows that clock, as every step does.
 #[test]
 fn a_clock_that_is_far_behind_is_followed_by_refusals_too() {
