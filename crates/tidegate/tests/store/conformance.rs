@@ -63,7 +63,7 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
             let step = Step::new(late, op, &charges);
             let answer = table.blocking_execute(&step);
             if let Ok(executed) = &answer
-                && (!executed.allowed || op == Op::Peek)
+                && (!executed.allowed || matches!(step.op, Op::Peek))
             {
                 unmoved = unmoved.max(executed.at);
             }
