@@ -216,7 +216,7 @@ impl Busiest {
     }
 
     /// Ends a second; `now` is the beginning of the next, in seconds since 1970. Returns keys whose names are wanted, at
-    /// most 256. Ends the minute and the hour too, if `now` is in another.
+    /// most 256, the first of each list first. Ends the minute and the hour too, if `now` is in another.
     pub(crate) fn second(&mut self, now: u64) -> Vec<(u16, u64)> {
         self.now = now;
         self.fast_seconds += 1;
@@ -224,24 +224,25 @@ impl Busiest {
             self.fast_seconds = 0;
             self.places.iter_mut().for_each(Place::turn);
         }
-        let mut wanted = Vec::new();
+        let mut unknown: Vec<Vec<(u16, u64)>> = Vec::new();
         for place in &mut self.places {
             if !std::mem::take(&mut place.is_used) {
                 continue;
             }
+            let policy = place.policy;
             for sketch in &place.sketches {
-                for small in sketch.largest(KEPT) {
-                    let is_known = self.names.use_name(place.policy, small.key, now);
-                    if !is_known && wanted.len() < WANTED {
-                        wanted.push((place.policy, small.key));
-                    }
-                }
+                let mut keys: Vec<_> =
+                    sketch.largest(KEPT).into_iter().map(|small| (policy, small.key)).collect();
+                keys.retain(|(policy, key)| !self.names.use_name(*policy, *key, now));
+                unknown.push(keys);
             }
         }
         if now / 60 != self.minute_from / 60 {
             self.minute(now);
         }
-        wanted
+        // The lists take turns: a flood of new keys in one of them must not leave the keys of another without names.
+        let in_turns = (0..KEPT).flat_map(|turn| unknown.iter().filter_map(move |keys| keys.get(turn)));
+        in_turns.copied().take(WANTED).collect()
     }
 
     /// Ends the minute. Its lists are kept, and the policies with the most events keep their places or get one.
@@ -768,6 +769,24 @@ mod tests {
         assert_eq!((busiest.name_of(1, 7), busiest.name_of(2, 7)), (Some(named), None));
         (0..2_000).for_each(|key| busiest.note(&seen((key % 64) as u16, Verdict::Denied, key, 1)));
         assert_eq!(busiest.second(4).len(), WANTED);
+    }
+
+    #[test]
+    fn a_flood_of_new_keys_leaves_no_other_list_without_names() {
+        let mut busiest = Busiest::new(0);
+        for policy in 0..10 {
+            for key in 0..2_000 {
+                busiest.note(&seen(policy, Verdict::Denied, key, 1));
+                busiest.note(&Seen { near: true, ..seen(policy, Verdict::Allowed, key, 1) });
+            }
+        }
+        for _ in 0..50 {
+            busiest.note(&seen(10, Verdict::Denied, 7, 1));
+            busiest.note(&seen(9, Verdict::Denied, 8, 1));
+        }
+        let wanted = busiest.second(1);
+        assert_eq!(wanted.len(), WANTED);
+        assert!(wanted[..33].contains(&(10, 7)) && wanted[..33].contains(&(9, 8)), "{wanted:?}");
     }
 
     #[test]

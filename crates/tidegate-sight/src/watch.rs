@@ -223,7 +223,8 @@ impl Watch {
             let (span, wanted) = state.end_second(at, vitals, self.feed.dropped());
             (span, wanted, state.second)
         };
-        for (policy, key) in wanted {
+        // The first are wanted most, and a later one may take an earlier one's place.
+        for (policy, key) in wanted.into_iter().rev() {
             self.feed.want(policy, key);
         }
         self.history.push(&span, &|policy: u16| self.state.lock().board.name_of(policy));
