@@ -1,8 +1,8 @@
 //! Who is logged in: sessions in memory, each bound to a token that the server accepted.
 //!
 //! A session is 256 random bits in a cookie. It ends 30 minutes after its last use, 12 hours after the login, with the
-//! token, at a logout, and at a restart. There are at most 64; a new one replaces the idlest. Wrong tokens are counted
-//! over all callers, since a page behind a proxy does not know whose guess it is.
+//! token, at a logout, and at a restart. There are at most 64; a new one replaces the idlest of its token, otherwise the
+//! idlest of all. Wrong tokens are counted over all callers, since a page behind a proxy does not know whose guess it is.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -105,7 +105,9 @@ impl Sessions {
         let mut open = self.open.lock();
         open.retain(|session| !session.is_over(now));
         if open.len() >= MOST {
-            let idlest = open.iter().enumerate().min_by_key(|(_, session)| session.used).map(|(at, _)| at);
+            // Of the same token if there is one: logging in again and again ends nobody else's session.
+            let order = |session: &Session| (!is_same(&session.holder.token, token), session.used);
+            let idlest = open.iter().enumerate().min_by_key(|(_, session)| order(session)).map(|(at, _)| at);
             if let Some(idlest) = idlest {
                 open.swap_remove(idlest);
             }
@@ -208,6 +210,12 @@ mod tests {
         assert!(sessions.find(&second.id, 101).is_some());
         assert!(sessions.find(&others[0].id, 101).is_none(), "the idlest");
         assert_eq!(sessions.open.lock().len(), MOST);
+        for at in 0..100 {
+            sessions.open("t", String::new(), None, None, 102 + at).unwrap();
+        }
+        assert!(sessions.find(&second.id, 202).is_none() && sessions.find(&others[1].id, 202).is_some());
+        let of_others = sessions.open.lock().iter().filter(|session| session.holder.token != "t").count();
+        assert_eq!(of_others, MOST - 1, "who logs in often ends his own sessions");
         sessions.end(&second.id);
         assert!(sessions.find(&second.id, 101).is_none());
     }
