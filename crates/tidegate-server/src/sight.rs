@@ -130,7 +130,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
 
     /// Answers a request below `/ui/`. It authorizes callers itself, by sessions. `tokens`: whether the server needs
-    /// tokens. `encrypted`: whether the connection is. Slow work must not block the thread.
+    /// tokens. `encrypted`: whether the connection is. The address of the peer ([`std::net::SocketAddr`]) is an extension
+    /// of the request. Slow work must not block the thread.
     fn page(
         &self,
         request: Request<Bytes>,

@@ -22,7 +22,7 @@ mod why;
 mod words;
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -105,12 +105,14 @@ struct Asked {
     host: String,
     /// The same as a URL, for commands to copy.
     address: String,
+    /// Where it comes from, if the server says so.
+    source: Option<IpAddr>,
     is_post: bool,
 }
 
 impl Asked {
     fn of(parts: Parts, body: &Bytes, encrypted: bool) -> Self {
-        let Parts { method, uri, headers, .. } = parts;
+        let Parts { method, uri, headers, extensions, .. } = parts;
         let is_post = method == Method::POST;
         let host = only(&headers, &HOST).map(str::to_owned);
         let host = host.or_else(|| uri.authority().map(|authority| authority.as_str().to_owned()));
@@ -129,6 +131,7 @@ impl Asked {
             query: pairs(uri.query().unwrap_or_default().as_bytes()),
             fields: if is_post { pairs(body) } else { Vec::new() },
             address: format!("{scheme}://{at}"),
+            source: extensions.get::<SocketAddr>().map(|peer| session::source_of(peer.ip())),
             host,
             headers,
             is_post,
@@ -513,7 +516,7 @@ impl Pages {
     /// Opens a session for the token in a form, if the server accepts it.
     async fn try_token(&self, asked: &Asked, door: Door<'_>) -> Result<Arc<Holder>, PageError> {
         asked.refuse_foreign_form(self.form.as_deref().unwrap_or_default())?;
-        self.sessions.attempt(door.at.steady).map_err(|wait| {
+        self.sessions.attempt(asked.source, door.at.steady).map_err(|wait| {
             let detail = format!("too many wrong tokens were tried; try again in {wait} s");
             PageError::new(StatusCode::TOO_MANY_REQUESTS, detail)
         })?;
@@ -532,7 +535,7 @@ impl Pages {
         if tried.as_ref().is_err_and(|error| error.status() == StatusCode::UNAUTHORIZED) {
             return Err(wrong());
         }
-        self.sessions.forgive();
+        self.sessions.forgive(asked.source);
         tried?;
         let (name, scopes) = holder_of(door.inside, token).await;
         let before = asked.cookie(session::cookie_name(door.encrypted));

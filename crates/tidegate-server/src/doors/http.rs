@@ -91,7 +91,7 @@ fn ended(answered: &Result<Response, Problem>) -> CallEnd {
     CallEnd::Http(answered.as_ref().map_or_else(Problem::status, Response::status).as_u16())
 }
 
-async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {
+async fn route(door: &HttpDoor, mut request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
     if found.is_err() && pages::are_meant(app, door.serves, &request) {
@@ -131,6 +131,9 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
         // Boxed: otherwise a check would reserve space for it, and the future of each request is moved several
         // times.
         _ => {
+            if found.path == routes::UI {
+                request.extensions_mut().insert(peer);
+            }
             Box::pin(async {
                 let change = Change::of(app, found, &request);
                 let answered = seldom(door, found, request).await;
