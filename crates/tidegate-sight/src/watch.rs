@@ -268,7 +268,7 @@ impl Watch {
             Some(_) => return Err(query.wrong("step", "use 1s, 1m or 1h")),
             None => step_for(now.saturating_sub(from)),
         };
-        let words: Vec<&str> = query.value("series").unwrap_or("allowed,denied").split(',').collect();
+        let words = words_of(query.value("series").unwrap_or("allowed,denied"));
         // What lies before that is not kept, and nothing lies after now.
         let (from, to) = (from.max(now.saturating_sub(LONGEST_WINDOW)), to.min(now.saturating_add(1)));
         let to = to.max(from);
@@ -605,6 +605,14 @@ pub(crate) fn step_for(seconds: u64) -> Step {
         901..=86_400 => Step::Minute,
         _ => Step::Hour,
     }
+}
+
+/// Returns the words of a list, each once: a query has room for thousands.
+fn words_of(list: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = list.split(',').collect();
+    words.sort_unstable();
+    words.dedup();
+    words
 }
 
 /// A status and what is wrong with a query.

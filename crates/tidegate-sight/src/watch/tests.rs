@@ -239,6 +239,11 @@ fn a_wrong_query_is_told_what_works() {
 }
 
 #[test]
+fn a_series_is_read_once_however_often_it_is_named() {
+    assert_eq!(words_of(&"denied,allowed,".repeat(2_000)), ["", "allowed", "denied"]);
+}
+
+#[test]
 fn quantiles_are_between_bounds() {
     assert_eq!(quantile(&[], 0.5), None);
     assert_eq!(quantile(&[(1_000, 0), (u64::MAX, 0)], 0.5), None);
