@@ -66,6 +66,14 @@ pub(crate) struct Named {
     pub(crate) digest: Arc<str>,
 }
 
+impl Named {
+    /// Keeps as much of a name and of its digest as is shown: callers choose names.
+    pub(crate) fn new(name: &str, digest: &str) -> Self {
+        let cut = |text: &str| -> Arc<str> { text[..text.floor_char_boundary(NAME)].into() };
+        Self { name: cut(name), digest: cut(digest) }
+    }
+}
+
 /// Policies with lists at once: those with the most events in the minute before.
 const PLACES: usize = 64;
 
@@ -609,7 +617,7 @@ struct Entry {
 
 const NAME_BYTES: usize = 8 << 20;
 
-/// Longer names and digests are cut: callers choose names.
+/// Longer names and digests are cut.
 const NAME: usize = 256;
 
 impl Entry {
@@ -632,10 +640,6 @@ impl Names {
     }
 
     fn insert(&mut self, policy: u16, key: u64, name: Named, now: u64) {
-        let cut = |text: Arc<str>| {
-            if text.len() <= NAME { text } else { Arc::from(&text[..text.floor_char_boundary(NAME)]) }
-        };
-        let name = Named { name: cut(name.name), digest: cut(name.digest) };
         let entry = Entry { name, used: now };
         self.bytes += entry.bytes();
         if let Some(old) = self.names.insert((policy, key), entry) {
@@ -792,7 +796,7 @@ mod tests {
     #[test]
     fn names_are_bounded_and_the_oldest_go_first() {
         let mut names = Names::default();
-        let named = |name: &str| Named { name: name.into(), digest: "#0123456789abcdef".into() };
+        let named = |name: &str| Named::new(name, "#0123456789abcdef");
         names.insert(1, 0, named(&"ä".repeat(10_000)), 0);
         assert_eq!(names.of(1, 0).unwrap().name.len(), NAME);
         for key in 1..100_000 {

@@ -372,7 +372,7 @@ impl Sight for Watch {
     }
 
     fn named(&self, policy: u16, key: u64, name: &str, digest: &str) {
-        let told = Told { policy, key, named: Named { name: name.into(), digest: digest.into() } };
+        let told = Told { policy, key, named: Named::new(name, digest) };
         let mut waiting = self.told.lock();
         // If there are too many, the name stays wanted.
         if waiting.len() < TOLD {
