@@ -38,6 +38,7 @@ use percent_encoding::percent_decode_str;
 use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_server::Inside;
+use tokio::sync::Semaphore;
 
 use self::frame::{Caller, Context, Frame, KnownPolicies, PAGES, PageError, cut, url};
 use self::session::{Holder, Sessions};
@@ -50,6 +51,9 @@ const LONGEST_FORM: usize = 64 << 10;
 
 /// The most parameters of a URL or a form.
 const MOST_PAIRS: usize = 64;
+
+/// How many pages are made at once: with thousands of policies one takes a hundred mebibytes while it is made.
+const AT_ONCE: usize = 4;
 
 /// A page that would be larger is not sent. With usual names all pages stay below half of it.
 const LARGEST_PAGE: usize = 256 << 10;
@@ -76,6 +80,8 @@ pub(crate) struct Pages {
     /// works.
     form: Option<String>,
     known: KnownPolicies,
+    /// Of callers who may see pages; others find nothing that takes long.
+    turns: Semaphore,
 }
 
 /// Now, in seconds: of a clock that does not step back, and since 1970.
@@ -328,7 +334,12 @@ impl Page {
 
 impl Pages {
     pub(crate) fn new() -> Self {
-        Self { sessions: Sessions::default(), form: session::random(), known: KnownPolicies::default() }
+        Self {
+            sessions: Sessions::default(),
+            form: session::random(),
+            known: KnownPolicies::default(),
+            turns: Semaphore::new(AT_ONCE),
+        }
     }
 
     /// Answers a request. `tokens`: whether the server needs tokens; `encrypted`: whether the connection is.
@@ -394,6 +405,8 @@ impl Pages {
         door: Door<'_>,
         holder: Option<&Arc<Holder>>,
     ) -> Response<Bytes> {
+        // Never closed, so there is always a turn. What a form asks for is small, and must not wait for pages.
+        let _turn = if asked.is_post { None } else { self.turns.acquire().await.ok() };
         let ctx = self.context(asked, door, holder);
         if asked.is_post
             && let Err(refused) = asked.refuse_foreign_form(ctx.form_token())
