@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -216,6 +217,11 @@ impl Watch {
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
     }
 
+    /// Takes a turn. A panic costs that turn, and not all further ones: nobody else counts. The log has it.
+    fn turn_at_any_rate(&self, now_ms: u64) -> Duration {
+        catch_unwind(AssertUnwindSafe(|| self.turn(now_ms))).unwrap_or(PAUSE)
+    }
+
     /// Ends the second that began at `at`.
     fn end_second(&self, at: u64, vitals: &Vitals) {
         let (span, wanted, now) = {
@@ -344,7 +350,7 @@ fn run(watch: &Weak<Watch>, begins: &mpsc::Receiver<()>) {
             return;
         }
         let Some(watch) = watch.upgrade() else { return };
-        pause = watch.turn(now_ms());
+        pause = watch.turn_at_any_rate(now_ms());
     }
 }
 

@@ -253,6 +253,34 @@ fn quantiles_are_between_bounds() {
     assert_eq!(more_durations(&[(1, 5)], &[]), [(1, 5)]);
 }
 
+/// Panics once when it is asked.
+#[derive(Debug)]
+struct Broken(Mutex<bool>);
+
+impl Pulse for Broken {
+    fn vitals(&self) -> Vitals {
+        assert!(!std::mem::take(&mut *self.0.lock()), "it is broken");
+        Vitals::default()
+    }
+}
+
+#[test]
+fn a_panic_loses_a_turn_and_no_more() {
+    let (watch, pulse) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(Broken(Mutex::new(false))));
+    watch.begin(Arc::<Broken>::clone(&pulse), Arc::new(NoServer));
+    let policy = watch.policy("per-ip", None);
+    *pulse.0.lock() = true;
+    assert_eq!(watch.turn_at_any_rate((NOW + 1) * 1_000), PAUSE);
+    assert!(!*pulse.0.lock(), "it was asked");
+    saw(&watch, policy, Verdict::Denied, 7);
+    watch.turn_at_any_rate((NOW + 2) * 1_000);
+    let overview = read(&watch, "/v1/overview", "");
+    assert_eq!(
+        (&overview["at"], &overview["policies"][0]["name"]),
+        (&json!("2027-01-15T08:00:02Z"), &json!("per-ip"))
+    );
+}
+
 #[test]
 fn the_thread_ends_with_the_watch() {
     let (begin, begins) = mpsc::channel();
