@@ -32,10 +32,14 @@ pub enum Verdict {
     WouldAllow,
 }
 
+/// The number of a policy that is no longer in force, or not yet.
+pub(crate) const OF_OTHERS: u16 = u16::MAX;
+
 /// One decision of one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The number that [`Sight::policy`] gave.
+    /// The number that [`Sight::policy`] gave; `u16::MAX` during a reload, of a policy that is no longer in force or not
+    /// yet.
     pub policy: u16,
     /// How it decided.
     pub verdict: Verdict,
