@@ -253,7 +253,9 @@ impl Watch {
     }
 
     fn live_text(&self) -> Arc<str> {
-        live::overview(self, DEFAULT_WINDOW, false, false).to_string().into()
+        let text = live::overview(self, DEFAULT_WINDOW, false, false).to_string();
+        // Listeners may be terminals.
+        Arc::from(&*tidegate::visible::json(&text))
     }
 
     fn history_of(&self, query: &Pairs<'_>) -> Result<Value, Wrong> {

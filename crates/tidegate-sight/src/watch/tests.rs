@@ -180,7 +180,8 @@ fn names_are_learned_when_they_are_wanted_and_shown_to_whoever_may_see_them() {
 
 #[test]
 fn listeners_share_one_text_a_second_without_lines() {
-    let (watch, _) = begun();
+    let (watch, pulse) = begun();
+    pulse.0.lock().store_away = Some("refused \u{202e}\u{9b}2J".to_owned());
     watch.turn((NOW + 1) * 1_000);
     let (mut one, two) = (watch.live(), watch.live());
     assert!(one.borrow_and_update().contains("08:00:01Z"), "the first text is not an old one");
@@ -190,6 +191,8 @@ fn listeners_share_one_text_a_second_without_lines() {
     assert!(one.has_changed().unwrap() && Arc::ptr_eq(&one.borrow(), &two.borrow()));
     let text: Value = serde_json::from_str(&one.borrow()).unwrap();
     assert_eq!((&text["at"], text["requests"].get("line")), (&json!("2027-01-15T08:00:02Z"), None));
+    assert_eq!(text["store"]["away"], "refused \u{202e}\u{9b}2J");
+    assert!(!one.borrow().chars().any(tidegate::visible::is_acted_on), "{text}");
 }
 
 /// Whatever the clock does, there is one span a second at most, and what is kept stays bounded.
