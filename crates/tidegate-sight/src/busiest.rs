@@ -74,8 +74,12 @@ impl Named {
     }
 }
 
-/// Policies with lists at once: those with the most events in the minute before.
+/// Policies with lists at once: those with the most events in the minute before, each refusal and each pass with little
+/// left counting as [`TELLING`].
 const PLACES: usize = 64;
+
+/// Where there are more policies, those that refuse are looked for: many passes elsewhere must not hide them.
+const TELLING: u32 = 256;
 
 /// Counters of a list: each key with more than a 512th of the amounts has one.
 const COUNTERS: usize = 512;
@@ -105,7 +109,7 @@ pub(crate) struct Busiest {
     places: Vec<Place>,
     /// By [`slot`]: the index in `places`, or [`NO_PLACE`].
     place_of: Vec<u8>,
-    /// By [`slot`]: events in this minute.
+    /// By [`slot`]: events in this minute, weighed.
     activity: Vec<u32>,
     /// The current second, from 1970.
     now: u64,
@@ -190,7 +194,8 @@ impl Busiest {
             self.place_of.resize(at + 1, NO_PLACE);
             self.activity.resize(at + 1, 0);
         }
-        self.activity[at] = self.activity[at].saturating_add(1);
+        let weight = if seen.verdict == Verdict::Denied || seen.near { TELLING } else { 1 };
+        self.activity[at] = self.activity[at].saturating_add(weight);
         if self.place_of[at] == NO_PLACE {
             if self.places.len() >= PLACES {
                 return;
@@ -791,6 +796,20 @@ mod tests {
         let wanted = busiest.second(1);
         assert_eq!(wanted.len(), WANTED);
         assert!(wanted[..33].contains(&(10, 7)) && wanted[..33].contains(&(9, 8)), "{wanted:?}");
+    }
+
+    #[test]
+    fn many_passes_elsewhere_do_not_hide_a_policy_that_refuses() {
+        let mut busiest = Busiest::new(0);
+        for minute in 1..=2 {
+            for policy in 0..100 {
+                (0..100).for_each(|_| busiest.note(&seen(policy, Verdict::Allowed, 1, 1)));
+            }
+            busiest.note(&seen(200, Verdict::Denied, 7, 1));
+            busiest.second(60 * minute);
+        }
+        assert_eq!(keys(&busiest.read(By::Denied, MINUTE, Some(200), 1)), [(7, 1)]);
+        assert_eq!(busiest.places.len(), PLACES);
     }
 
     #[test]
