@@ -229,7 +229,7 @@ fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
             Some(next) => {
                 let separator = format!(", {next}=");
                 let (first, after) = rest.split_once(&separator)?;
-                if after.contains(&separator) {
+                if after.contains(&separator) || rest.contains(&format!(", {next} absent")) {
                     return None;
                 }
                 rest = &rest[first.len() + 2..];
@@ -337,7 +337,13 @@ mod tests {
         let by = ["client.ip".to_owned(), "user.id".to_owned()];
         let both = pairs(&[("client.ip", "::1"), ("user.id", "a, b=c")]);
         assert_eq!(pairs_in(&by, "client.ip=::1, user.id=a, b=c"), Some(both));
-        for text in ["client.ip=::1, user.id=x, user.id=y", "client.ip absent, user.id=x", "#0123", ""] {
+        for text in [
+            "client.ip=::1, user.id=x, user.id=y",
+            "client.ip=::1, user.id=x, user.id absent",
+            "client.ip absent, user.id=x",
+            "#0123",
+            "",
+        ] {
             assert_eq!(pairs_in(&by, text), None, "{text}");
         }
         assert_eq!(pairs_in(&by, &format!("client.ip=::1, user.id={}", "x".repeat(300))), None);
