@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,6 +71,12 @@ impl ServerUrl {
                 Ok((config, _)) => url_of(&config.server),
             },
         };
+        // Verbs send a token, which whoever wrote a file in the current folder must not get.
+        if let Some(url) = url.as_deref().filter(|url| !is_of_this_machine(url)) {
+            let wrong =
+                format!("the address{named_by} is of another machine; if you trust it, write --server {url}");
+            return Err(Mistake(wrong).into());
+        }
         let url = url.unwrap_or_else(|| USUAL_SERVER.to_owned());
         Ok(Self { named_by, ..Self::read(&url, &asked.trust)? })
     }
@@ -123,6 +129,14 @@ fn url_of(server: &Server) -> (Option<String>, &'static str) {
     let is_encrypted = server.tls.as_ref().is_some_and(|tls| !tls.plain.contains(&door));
     let scheme = if is_encrypted { "https" } else { "http" };
     (Some(format!("{scheme}://{}", SocketAddr::new(host, address.port()))), named_by)
+}
+
+/// Whether the host of a URL is an address at which this machine can listen.
+fn is_of_this_machine(url: &str) -> bool {
+    let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
+    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    // Nothing is sent.
+    ip.is_ok_and(|ip| ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok())
 }
 
 impl fmt::Display for ServerUrl {
@@ -619,6 +633,20 @@ mod tests {
         tls.plain.push(DoorName::Admin);
         server.tls = Some(tls);
         assert_eq!(url_of(&server).0.as_deref(), Some("http://127.0.0.1:81"));
+    }
+
+    #[test]
+    fn a_file_names_no_server_of_another_machine() {
+        for (url, is_own) in [
+            ("http://127.0.0.1:80", true),
+            ("http://127.9.9.9:80", true),
+            ("https://[::1]:80", true),
+            ("http://192.0.2.5:80", false),
+            ("http://[2001:db8::5]:80", false),
+            ("http://tidegate.example", false),
+        ] {
+            assert_eq!(is_of_this_machine(url), is_own, "{url}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::metrics::admitted_share::Judge;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
-use crate::sight::Sight;
+use crate::sight::{OF_OTHERS, Sight};
 use crate::top_keys::TopKeys;
 use crate::uncovered_requests::Unmet;
 
@@ -64,8 +64,6 @@ pub(crate) struct ActiveConfig {
     pub(crate) unended_is_told: AtomicBool,
     /// How many requests were decided before it.
     decided_before: u64,
-    /// Gives policies their numbers.
-    sight: Option<Arc<dyn Sight>>,
 }
 
 /// Derived facts and state of one policy.
@@ -227,7 +225,6 @@ impl ActiveConfig {
             unread_is_told: AtomicBool::new(false),
             unended_is_told: AtomicBool::new(false),
             decided_before: metrics.requests.decided(),
-            sight: sight.cloned(),
             set,
         }
     }
@@ -267,7 +264,7 @@ impl ActiveConfig {
         }
         let of = |policy: &Policy| {
             let own = self.set.find(&policy.name).and_then(|(at, _)| self.policies.get(at));
-            Facts::of(policy, metrics, self.sight.as_ref(), own, None)
+            Facts::of(policy, metrics, None, own, None)
         };
         set.policies().iter().map(of).collect()
     }
@@ -332,11 +329,13 @@ impl Facts {
                 before.and_then(|before| before.judge.as_ref()),
                 in_force,
             ),
-            number: match (before, sight) {
-                // The sight is told of a rate when it comes into force.
-                (Some(before), _) if in_force.is_none() => before.number,
-                (_, Some(sight)) => sight.policy(&policy.name, one_rate(policy)),
-                (_, None) => 0,
+            number: match (before, in_force, sight) {
+                // The sight is told of a policy and its rate when it comes into force: it may make its caller wait, and
+                // these facts are for one decision.
+                (Some(before), None, _) => before.number,
+                (None, None, _) => OF_OTHERS,
+                (_, Some(_), Some(sight)) => sight.policy(&policy.name, one_rate(policy)),
+                (_, Some(_), None) => 0,
             },
             #[cfg(feature = "grpc")]
             reports: before.map_or_else(Arc::default, |before| Arc::clone(&before.reports)),

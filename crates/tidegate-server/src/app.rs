@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
 use tokio::time::timeout;
 
 use crate::auth::Access;
@@ -20,6 +20,9 @@ use crate::tls::Certificates;
 
 /// How many proposed texts are read at once: each takes milliseconds of a core, and checks come first.
 const PROPOSALS: usize = 2;
+
+/// How many questions the sight is asked at once: each may read its history's file, and checks come first.
+const READINGS: usize = 2;
 
 /// How long a request waits for its turn of long work.
 const TURN: Duration = Duration::from_secs(5);
@@ -44,6 +47,8 @@ pub(crate) struct App {
     long_work: Semaphore,
     /// Limits how many listen to `/v1/live`.
     pub(crate) live_listeners: Arc<Semaphore>,
+    /// Limits how many questions the sight answers at once.
+    readings: Arc<Semaphore>,
 }
 
 impl App {
@@ -60,6 +65,7 @@ impl App {
         // them.
         let long_work = Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from));
         let live_listeners = Arc::new(Semaphore::new(MOST_LIVE));
+        let readings = Arc::new(Semaphore::new(READINGS));
         Self {
             decider,
             reload,
@@ -71,6 +77,7 @@ impl App {
             proposals,
             long_work,
             live_listeners,
+            readings,
         }
     }
 
@@ -102,12 +109,20 @@ impl App {
     /// # Errors
     /// 503 if no turn comes in time, because others have too much to do.
     pub(crate) async fn first_long_turn(&self) -> Result<Option<SemaphorePermit<'_>>, Problem> {
-        timeout(TURN, self.long_turn()).await.map_err(|_| {
-            let seconds = TURN.as_secs();
-            Problem::unavailable(format!(
-                "others asked for so much that this had no turn for {seconds} s; ask again"
-            ))
-        })
+        timeout(TURN, self.long_turn()).await.map_err(|_| no_turn())
+    }
+
+    /// Waits for a turn of asking the sight, which is done on a thread that may block. It lasts until the value is dropped.
+    ///
+    /// # Errors
+    /// 503 if no turn comes in time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn reading(&self) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+        let reading = Arc::clone(&self.readings).acquire_owned();
+        // Never closed, so there is always a turn.
+        timeout(TURN, reading).await.map(Result::ok).map_err(|_| no_turn())
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -154,6 +169,11 @@ impl App {
             certificates.renew().await;
         }
     }
+}
+
+fn no_turn() -> Problem {
+    let seconds = TURN.as_secs();
+    Problem::unavailable(format!("others asked for so much that this had no turn for {seconds} s; ask again"))
 }
 
 #[cfg(feature = "fuzzing")]

@@ -32,10 +32,14 @@ pub enum Verdict {
     WouldAllow,
 }
 
+/// The number of a policy that is no longer in force, or not yet.
+pub(crate) const OF_OTHERS: u16 = u16::MAX;
+
 /// One decision of one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The number that [`Sight::policy`] gave.
+    /// The number that [`Sight::policy`] gave; `u16::MAX` during a reload, of a policy that is no longer in force or not
+    /// yet.
     pub policy: u16,
     /// How it decided.
     pub verdict: Verdict,
@@ -130,7 +134,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
 
     /// Answers a request below `/ui/`. It authorizes callers itself, by sessions. `tokens`: whether the server needs
-    /// tokens. `encrypted`: whether the connection is. Slow work must not block the thread.
+    /// tokens. `encrypted`: whether the connection is. The address of the peer ([`std::net::SocketAddr`]) is an extension
+    /// of the request. Slow work must not block the thread.
     fn page(
         &self,
         request: Request<Bytes>,

@@ -66,8 +66,20 @@ pub(crate) struct Named {
     pub(crate) digest: Arc<str>,
 }
 
-/// Policies with lists at once: those with the most events in the minute before.
+impl Named {
+    /// Keeps as much of a name and of its digest as is shown: callers choose names.
+    pub(crate) fn new(name: &str, digest: &str) -> Self {
+        let cut = |text: &str| -> Arc<str> { text[..text.floor_char_boundary(NAME)].into() };
+        Self { name: cut(name), digest: cut(digest) }
+    }
+}
+
+/// Policies with lists at once: those with the most events in the minute before, each refusal and each pass with little
+/// left counting as [`TELLING`].
 const PLACES: usize = 64;
+
+/// Where there are more policies, those that refuse are looked for: many passes elsewhere must not hide them.
+const TELLING: u32 = 256;
 
 /// Counters of a list: each key with more than a 512th of the amounts has one.
 const COUNTERS: usize = 512;
@@ -97,7 +109,7 @@ pub(crate) struct Busiest {
     places: Vec<Place>,
     /// By [`slot`]: the index in `places`, or [`NO_PLACE`].
     place_of: Vec<u8>,
-    /// By [`slot`]: events in this minute.
+    /// By [`slot`]: events in this minute, weighed.
     activity: Vec<u32>,
     /// The current second, from 1970.
     now: u64,
@@ -182,7 +194,8 @@ impl Busiest {
             self.place_of.resize(at + 1, NO_PLACE);
             self.activity.resize(at + 1, 0);
         }
-        self.activity[at] = self.activity[at].saturating_add(1);
+        let weight = if seen.verdict == Verdict::Denied || seen.near { TELLING } else { 1 };
+        self.activity[at] = self.activity[at].saturating_add(weight);
         if self.place_of[at] == NO_PLACE {
             if self.places.len() >= PLACES {
                 return;
@@ -216,7 +229,7 @@ impl Busiest {
     }
 
     /// Ends a second; `now` is the beginning of the next, in seconds since 1970. Returns keys whose names are wanted, at
-    /// most 256. Ends the minute and the hour too, if `now` is in another.
+    /// most 256, the first of each list first. Ends the minute and the hour too, if `now` is in another.
     pub(crate) fn second(&mut self, now: u64) -> Vec<(u16, u64)> {
         self.now = now;
         self.fast_seconds += 1;
@@ -224,24 +237,25 @@ impl Busiest {
             self.fast_seconds = 0;
             self.places.iter_mut().for_each(Place::turn);
         }
-        let mut wanted = Vec::new();
+        let mut unknown: Vec<Vec<(u16, u64)>> = Vec::new();
         for place in &mut self.places {
             if !std::mem::take(&mut place.is_used) {
                 continue;
             }
+            let policy = place.policy;
             for sketch in &place.sketches {
-                for small in sketch.largest(KEPT) {
-                    let is_known = self.names.use_name(place.policy, small.key, now);
-                    if !is_known && wanted.len() < WANTED {
-                        wanted.push((place.policy, small.key));
-                    }
-                }
+                let mut keys: Vec<_> =
+                    sketch.largest(KEPT).into_iter().map(|small| (policy, small.key)).collect();
+                keys.retain(|(policy, key)| !self.names.use_name(*policy, *key, now));
+                unknown.push(keys);
             }
         }
         if now / 60 != self.minute_from / 60 {
             self.minute(now);
         }
-        wanted
+        // The lists take turns: a flood of new keys in one of them must not leave the keys of another without names.
+        let in_turns = (0..KEPT).flat_map(|turn| unknown.iter().filter_map(move |keys| keys.get(turn)));
+        in_turns.copied().take(WANTED).collect()
     }
 
     /// Ends the minute. Its lists are kept, and the policies with the most events keep their places or get one.
@@ -608,7 +622,7 @@ struct Entry {
 
 const NAME_BYTES: usize = 8 << 20;
 
-/// Longer names and digests are cut: callers choose names.
+/// Longer names and digests are cut.
 const NAME: usize = 256;
 
 impl Entry {
@@ -631,10 +645,6 @@ impl Names {
     }
 
     fn insert(&mut self, policy: u16, key: u64, name: Named, now: u64) {
-        let cut = |text: Arc<str>| {
-            if text.len() <= NAME { text } else { Arc::from(&text[..text.floor_char_boundary(NAME)]) }
-        };
-        let name = Named { name: cut(name.name), digest: cut(name.digest) };
         let entry = Entry { name, used: now };
         self.bytes += entry.bytes();
         if let Some(old) = self.names.insert((policy, key), entry) {
@@ -771,9 +781,41 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_new_keys_leaves_no_other_list_without_names() {
+        let mut busiest = Busiest::new(0);
+        for policy in 0..10 {
+            for key in 0..2_000 {
+                busiest.note(&seen(policy, Verdict::Denied, key, 1));
+                busiest.note(&Seen { near: true, ..seen(policy, Verdict::Allowed, key, 1) });
+            }
+        }
+        for _ in 0..50 {
+            busiest.note(&seen(10, Verdict::Denied, 7, 1));
+            busiest.note(&seen(9, Verdict::Denied, 8, 1));
+        }
+        let wanted = busiest.second(1);
+        assert_eq!(wanted.len(), WANTED);
+        assert!(wanted[..33].contains(&(10, 7)) && wanted[..33].contains(&(9, 8)), "{wanted:?}");
+    }
+
+    #[test]
+    fn many_passes_elsewhere_do_not_hide_a_policy_that_refuses() {
+        let mut busiest = Busiest::new(0);
+        for minute in 1..=2 {
+            for policy in 0..100 {
+                (0..100).for_each(|_| busiest.note(&seen(policy, Verdict::Allowed, 1, 1)));
+            }
+            busiest.note(&seen(200, Verdict::Denied, 7, 1));
+            busiest.second(60 * minute);
+        }
+        assert_eq!(keys(&busiest.read(By::Denied, MINUTE, Some(200), 1)), [(7, 1)]);
+        assert_eq!(busiest.places.len(), PLACES);
+    }
+
+    #[test]
     fn names_are_bounded_and_the_oldest_go_first() {
         let mut names = Names::default();
-        let named = |name: &str| Named { name: name.into(), digest: "#0123456789abcdef".into() };
+        let named = |name: &str| Named::new(name, "#0123456789abcdef");
         names.insert(1, 0, named(&"ä".repeat(10_000)), 0);
         assert_eq!(names.of(1, 0).unwrap().name.len(), NAME);
         for key in 1..100_000 {

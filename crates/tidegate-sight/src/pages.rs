@@ -22,7 +22,7 @@ mod why;
 mod words;
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,6 +38,7 @@ use percent_encoding::percent_decode_str;
 use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_server::Inside;
+use tokio::sync::Semaphore;
 
 use self::frame::{Caller, Context, Frame, KnownPolicies, PAGES, PageError, cut, url};
 use self::session::{Holder, Sessions};
@@ -50,6 +51,9 @@ const LONGEST_FORM: usize = 64 << 10;
 
 /// The most parameters of a URL or a form.
 const MOST_PAIRS: usize = 64;
+
+/// How many pages are made at once: with thousands of policies one takes a hundred mebibytes while it is made.
+const AT_ONCE: usize = 4;
 
 /// A page that would be larger is not sent. With usual names all pages stay below half of it.
 const LARGEST_PAGE: usize = 256 << 10;
@@ -76,6 +80,8 @@ pub(crate) struct Pages {
     /// works.
     form: Option<String>,
     known: KnownPolicies,
+    /// Of callers who may see pages; others find nothing that takes long.
+    turns: Semaphore,
 }
 
 /// Now, in seconds: of a clock that does not step back, and since 1970.
@@ -105,12 +111,14 @@ struct Asked {
     host: String,
     /// The same as a URL, for commands to copy.
     address: String,
+    /// Where it comes from, if the server says so.
+    source: Option<IpAddr>,
     is_post: bool,
 }
 
 impl Asked {
     fn of(parts: Parts, body: &Bytes, encrypted: bool) -> Self {
-        let Parts { method, uri, headers, .. } = parts;
+        let Parts { method, uri, headers, extensions, .. } = parts;
         let is_post = method == Method::POST;
         let host = only(&headers, &HOST).map(str::to_owned);
         let host = host.or_else(|| uri.authority().map(|authority| authority.as_str().to_owned()));
@@ -129,6 +137,7 @@ impl Asked {
             query: pairs(uri.query().unwrap_or_default().as_bytes()),
             fields: if is_post { pairs(body) } else { Vec::new() },
             address: format!("{scheme}://{at}"),
+            source: extensions.get::<SocketAddr>().map(|peer| session::source_of(peer.ip())),
             host,
             headers,
             is_post,
@@ -325,7 +334,12 @@ impl Page {
 
 impl Pages {
     pub(crate) fn new() -> Self {
-        Self { sessions: Sessions::default(), form: session::random(), known: KnownPolicies::default() }
+        Self {
+            sessions: Sessions::default(),
+            form: session::random(),
+            known: KnownPolicies::default(),
+            turns: Semaphore::new(AT_ONCE),
+        }
     }
 
     /// Answers a request. `tokens`: whether the server needs tokens; `encrypted`: whether the connection is.
@@ -391,6 +405,8 @@ impl Pages {
         door: Door<'_>,
         holder: Option<&Arc<Holder>>,
     ) -> Response<Bytes> {
+        // Never closed, so there is always a turn. What a form asks for is small, and must not wait for pages.
+        let _turn = if asked.is_post { None } else { self.turns.acquire().await.ok() };
         let ctx = self.context(asked, door, holder);
         if asked.is_post
             && let Err(refused) = asked.refuse_foreign_form(ctx.form_token())
@@ -513,7 +529,7 @@ impl Pages {
     /// Opens a session for the token in a form, if the server accepts it.
     async fn try_token(&self, asked: &Asked, door: Door<'_>) -> Result<Arc<Holder>, PageError> {
         asked.refuse_foreign_form(self.form.as_deref().unwrap_or_default())?;
-        self.sessions.attempt(door.at.steady).map_err(|wait| {
+        self.sessions.attempt(asked.source, door.at.steady).map_err(|wait| {
             let detail = format!("too many wrong tokens were tried; try again in {wait} s");
             PageError::new(StatusCode::TOO_MANY_REQUESTS, detail)
         })?;
@@ -532,7 +548,7 @@ impl Pages {
         if tried.as_ref().is_err_and(|error| error.status() == StatusCode::UNAUTHORIZED) {
             return Err(wrong());
         }
-        self.sessions.forgive();
+        self.sessions.forgive(asked.source);
         tried?;
         let (name, scopes) = holder_of(door.inside, token).await;
         let before = asked.cookie(session::cookie_name(door.encrypted));

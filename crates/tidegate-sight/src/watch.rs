@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -216,6 +217,11 @@ impl Watch {
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
     }
 
+    /// Takes a turn. A panic costs that turn, and not all further ones: nobody else counts. The log has it.
+    fn turn_at_any_rate(&self, now_ms: u64) -> Duration {
+        catch_unwind(AssertUnwindSafe(|| self.turn(now_ms))).unwrap_or(PAUSE)
+    }
+
     /// Ends the second that began at `at`.
     fn end_second(&self, at: u64, vitals: &Vitals) {
         let (span, wanted, now) = {
@@ -223,7 +229,8 @@ impl Watch {
             let (span, wanted) = state.end_second(at, vitals, self.feed.dropped());
             (span, wanted, state.second)
         };
-        for (policy, key) in wanted {
+        // The first are wanted most, and a later one may take an earlier one's place.
+        for (policy, key) in wanted.into_iter().rev() {
             self.feed.want(policy, key);
         }
         self.history.push(&span, &|policy: u16| self.state.lock().board.name_of(policy));
@@ -246,7 +253,9 @@ impl Watch {
     }
 
     fn live_text(&self) -> Arc<str> {
-        live::overview(self, DEFAULT_WINDOW, false, false).to_string().into()
+        let text = live::overview(self, DEFAULT_WINDOW, false, false).to_string();
+        // Listeners may be terminals.
+        Arc::from(&*tidegate::visible::json(&text))
     }
 
     fn history_of(&self, query: &Pairs<'_>) -> Result<Value, Wrong> {
@@ -267,7 +276,7 @@ impl Watch {
             Some(_) => return Err(query.wrong("step", "use 1s, 1m or 1h")),
             None => step_for(now.saturating_sub(from)),
         };
-        let words: Vec<&str> = query.value("series").unwrap_or("allowed,denied").split(',').collect();
+        let words = words_of(query.value("series").unwrap_or("allowed,denied"));
         // What lies before that is not kept, and nothing lies after now.
         let (from, to) = (from.max(now.saturating_sub(LONGEST_WINDOW)), to.min(now.saturating_add(1)));
         let to = to.max(from);
@@ -343,7 +352,7 @@ fn run(watch: &Weak<Watch>, begins: &mpsc::Receiver<()>) {
             return;
         }
         let Some(watch) = watch.upgrade() else { return };
-        pause = watch.turn(now_ms());
+        pause = watch.turn_at_any_rate(now_ms());
     }
 }
 
@@ -371,7 +380,7 @@ impl Sight for Watch {
     }
 
     fn named(&self, policy: u16, key: u64, name: &str, digest: &str) {
-        let told = Told { policy, key, named: Named { name: name.into(), digest: digest.into() } };
+        let told = Told { policy, key, named: Named::new(name, digest) };
         let mut waiting = self.told.lock();
         // If there are too many, the name stays wanted.
         if waiting.len() < TOLD {
@@ -604,6 +613,14 @@ pub(crate) fn step_for(seconds: u64) -> Step {
         901..=86_400 => Step::Minute,
         _ => Step::Hour,
     }
+}
+
+/// Returns the words of a list, each once: a query has room for thousands.
+fn words_of(list: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = list.split(',').collect();
+    words.sort_unstable();
+    words.dedup();
+    words
 }
 
 /// A status and what is wrong with a query.

@@ -1,15 +1,25 @@
-//! A stranger walks around the login of the pages, sends forms without end, or listens and reads nothing.
+//! A stranger walks around the login of the pages, guesses tokens there, names himself like a script or without end, sends
+//! forms without end, or listens and reads nothing.
 
 use std::io::{Read as _, Write as _};
 
 use crate::attack::raw::{connect, send};
 use crate::attack::rounds;
 use crate::attack::serving::{Desk, FIVE_A_DAY};
+use crate::attack::waiting::{PATIENCE, within};
 
 const TOKEN: &str = "0123456789abcdef";
 
 /// Stands on pages, and in nothing that a stranger sends.
 const SECRET: &str = "5/day";
+
+/// Callers choose the names of keys.
+const ONE_A_USER: &str = "version: 1
+policies:
+  - name: per-user
+    by: [user.id]
+    limit: { rate: 1/day }
+";
 
 #[test]
 fn no_spelling_of_a_path_and_no_cookie_is_a_login() {
@@ -92,4 +102,90 @@ fn listeners_who_read_nothing_hold_no_more_than_a_second() {
     assert!(grown < 64 << 10, "{grown} KiB");
     serving.is_well();
     drop(listeners);
+}
+
+#[test]
+fn names_like_scripts_stay_words_on_each_page() {
+    let desk = Desk::with(ONE_A_USER);
+    let mut serving = desk.serve(&[]);
+    let hostile = [
+        "<script>alert(1)</script>",
+        "\"><img src=x onerror=alert(1)>",
+        "'><svg/onload=alert(1)>",
+        "</title></textarea><script>alert(2)</script>",
+        "--><iframe src=//evil.example>",
+        "javascript:alert(1)",
+        "a\u{202e}b",
+    ];
+    // A name is asked for when its key is refused, and told at its next refusal.
+    within(PATIENCE, "the names are known", || {
+        hostile.iter().for_each(|name| drop(serving.check("user.id", name)));
+        serving.get("/ui/keys?w=1m").body.contains("&lt;script&gt;alert(1)")
+    });
+    let own = "<script type=\"module\" src=\"/ui/live.js\"></script>";
+    for path in [
+        "/ui/",
+        "/ui/keys?w=1m",
+        "/ui/keys?w=1m&by=rate&q=%3Cscript%3E",
+        "/ui/keys/per-user?user.id=%3Cscript%3Ealert(1)%3C/script%3E",
+        "/ui/policies/per-user",
+        "/ui/policies?q=%22%3E%3Cscript%3E",
+        "/ui/why?q=%3C/textarea%3E%3Cscript%3E",
+        "/ui/%3Cscript%3E",
+        "/ui/keys?by=%3Cscript%3E",
+    ] {
+        let page = serving.get(path).body.replace(own, "");
+        for raw in ["<script", "<img", "<svg/", "<iframe", "\"javascript:", "\u{202e}"] {
+            assert!(!page.contains(raw), "{raw} in {path}: {page}");
+        }
+    }
+    serving.is_well();
+}
+
+#[test]
+fn long_names_hide_nobody() {
+    let desk = Desk::with(ONE_A_USER);
+    let mut serving = desk.serve(&[]);
+    // Each takes six bytes for each of its own.
+    let long: Vec<String> = (0..110).map(|number| format!("{number:03}{}", "\"".repeat(240))).collect();
+    within(PATIENCE, "the names are known", || {
+        long.iter().for_each(|name| drop(serving.check("user.id", name)));
+        serving.get("/ui/keys?w=1m").body.contains("more are not shown")
+    });
+    let page = serving.get("/ui/keys?w=1m");
+    assert!(page.status == 200 && page.body.matches("<tr>").count() > 20, "{page:?}");
+    serving.is_well();
+}
+
+#[test]
+fn guesses_at_the_login_are_few_and_a_session_is_not_chosen_by_others() {
+    let desk = Desk::with(FIVE_A_DAY);
+    std::fs::write(desk.path("tokens"), format!("on-call read,admin,keys {TOKEN}\n")).unwrap();
+    let mut serving = desk.serve(&["--tokens-file", "tokens"]);
+    let page = serving.get("/ui/login").body;
+    let (_, form) = page.split_once("name=\"form\" value=\"").unwrap();
+    let form = form.split('"').next().unwrap();
+    let log_in = |site: &str, token: &str| {
+        let headers = [("sec-fetch-site", site), ("cookie", "tidegate_session=chosen")];
+        serving.ask("POST", "/ui/login", &headers, &format!("form={form}&to=//evil.example/&token={token}"))
+    };
+    assert_eq!(log_in("cross-site", TOKEN).status, 403);
+    let opened = log_in("same-origin", TOKEN);
+    let cookie = opened.header("set-cookie").unwrap();
+    assert_eq!((opened.status, opened.header("location")), (303, Some("/ui/")));
+    assert!(!cookie.contains("chosen") && !cookie.contains(TOKEN), "{cookie}");
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/ui/"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    let session = cookie.split(';').next().unwrap();
+    assert!(serving.ask("GET", "/ui/policies", &[("cookie", session)], "").body.contains(SECRET));
+    assert_eq!(serving.ask("GET", "/v1/policies", &[("cookie", session)], "").status, 401);
+
+    let guessed: Vec<u16> =
+        (0..rounds(20, 2_000)).map(|at| log_in("same-origin", &format!("guess-{at:016}")).status).collect();
+    assert!(guessed[..5].iter().all(|status| *status == 401), "{guessed:?}");
+    assert!(guessed[5..].iter().all(|status| *status == 429), "{guessed:?}");
+    // Who is in stays in.
+    assert!(serving.ask("GET", "/ui/policies", &[("cookie", session)], "").body.contains(SECRET));
+    assert_eq!(serving.child.try_wait().unwrap(), None, "the server ended");
 }

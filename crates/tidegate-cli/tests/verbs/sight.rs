@@ -157,6 +157,9 @@ fn the_file_beside_names_the_server() {
     desk.write("tidegate.yaml", with("http: '127.0.0.1:1'"));
     let nobody = desk.run(&["ready"]).code(1).err;
     assert!(nobody.contains("http://127.0.0.1:1 (server.http of tidegate.yaml)"), "{nobody}");
+    desk.write("tidegate.yaml", with("admin: '192.0.2.5:81'"));
+    let foreign = desk.run(&["ready"]).code(2).err;
+    assert!(foreign.contains("--server http://192.0.2.5:81"), "{foreign}");
     desk.write("tidegate.yaml", "version: 0\n");
     desk.run(&["ready", "--server", serving.url()]).code(0);
 }

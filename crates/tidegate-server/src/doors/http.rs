@@ -91,7 +91,7 @@ fn ended(answered: &Result<Response, Problem>) -> CallEnd {
     CallEnd::Http(answered.as_ref().map_or_else(Problem::status, Response::status).as_u16())
 }
 
-async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {
+async fn route(door: &HttpDoor, mut request: Request<Body>, peer: SocketAddr) -> Result<Response, Problem> {
     let app = &door.app;
     let found = Route::of(request.method(), request.uri().path());
     if found.is_err() && pages::are_meant(app, door.serves, &request) {
@@ -131,6 +131,9 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
         // Boxed: otherwise a check would reserve space for it, and the future of each request is moved several
         // times.
         _ => {
+            if found.path == routes::UI {
+                request.extensions_mut().insert(peer);
+            }
             Box::pin(async {
                 let change = Change::of(app, found, &request);
                 let answered = seldom(door, found, request).await;
@@ -182,8 +185,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     let path = uri.path();
     // Pages that take long to make; those that ask an engine take no turn, since it may be slow.
     let _turn = match found.path {
-        "/metrics" | "/v1/policies" | "/v1/keys/top" | "/v1/overview" | "/v1/history" | "/v1/changes"
-        | "/v1/busiest" => app.first_long_turn().await?,
+        "/metrics" | "/v1/policies" | "/v1/keys/top" => app.first_long_turn().await?,
         _ => None,
     };
     match found.path {
@@ -223,7 +225,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/keys/{name}" => policy_keys::list(app, &uri, named(path)).await,
         "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
         "/v1/live" => events::live(app, request, found.required_scope, *encrypted),
-        "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" => pages::read(app, &uri),
+        "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" => pages::read(app, &uri).await,
         routes::UI => pages::page(app, request, *encrypted).await,
         "/v1/signals" => Ok(switches::list_signals(app)),
         "/v1/signals/{name}" => switches::report(app, request).await,

@@ -273,6 +273,20 @@ async fn its_paths_check_their_parameters_and_tell_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn decisions_do_not_wait_for_what_is_read_from_a_disk() {
+    let (server, sight) = seen(FILE).await;
+    let (goes_on, disk) = std::sync::mpsc::channel();
+    *sight.disk.lock() = Some(disk);
+    let others = async {
+        let status = server.check("203.0.113.9").await.status;
+        goes_on.send(()).unwrap();
+        status
+    };
+    let (read, decided) = tokio::join!(server.get("/v1/overview?w=24h"), others);
+    assert_eq!((read.status, decided), (StatusCode::OK, StatusCode::OK));
+}
+
+#[tokio::test]
 async fn a_browser_is_led_to_the_pages_and_foreign_ones_are_kept_out() {
     let (server, _sight) = seen(FILE).await;
     for path in ["/", "/ui"] {

@@ -1,7 +1,8 @@
 //! A sight that records what it is told.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
@@ -14,6 +15,8 @@ use tokio::sync::watch;
 #[derive(Debug)]
 pub(crate) struct RecordedSight {
     pub(crate) told: Mutex<Told>,
+    /// What the next reading waits for, as for a disk.
+    pub(crate) disk: Mutex<Option<mpsc::Receiver<()>>>,
     live: watch::Sender<Arc<str>>,
 }
 
@@ -31,7 +34,7 @@ pub(crate) struct Told {
 
 impl Default for RecordedSight {
     fn default() -> Self {
-        Self { told: Mutex::default(), live: watch::Sender::new("".into()) }
+        Self { told: Mutex::default(), disk: Mutex::default(), live: watch::Sender::new("".into()) }
     }
 }
 
@@ -98,6 +101,10 @@ impl Sight for RecordedSight {
     }
 
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)> {
+        let disk = self.disk.lock().take();
+        if disk.is_some_and(|disk| disk.recv_timeout(Duration::from_secs(10)).is_err()) {
+            return Err((500, "the disk hangs".to_owned()));
+        }
         match query {
             "limit=0" => Err((400, "limit `0` is not possible; use 1 to 200".to_owned())),
             _ => Ok(serde_json::json!({ "path": path, "query": query, "reveal": reveal }).to_string()),

@@ -176,6 +176,10 @@ fn open_file(folder: &Path) -> Result<Opened, FileError> {
     }
     let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(false)).open(&path)?;
     let inode = inode_of(&file);
+    // Put there since it was looked at.
+    if inode_at(&path) != inode {
+        return Err(FileError::System("another file has taken its place".to_owned()));
+    }
     read(on_disk(file)?, Some(path), inode)
 }
 

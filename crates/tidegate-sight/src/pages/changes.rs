@@ -4,15 +4,20 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame::{
-    Context, PageError, columns, count, cut, list, moment, num, percent, seconds_of, text, url,
+    Context, PageError, columns, count, cut, fitting, list, moment, num, percent, seconds_of, text, url,
 };
 
 /// How many changes are shown at first, and at most.
 const SHOWN: usize = 50;
 const MOST: usize = 200;
 
-/// How much of a text is shown at once, in characters; the rest unfolds.
+/// How much of a text is shown at once, in characters; the rest unfolds, as far as the page has room for all.
 const LONGEST: usize = 300;
+const LONGEST_WHOLE: usize = 20_000;
+const WHOLE_OF_ALL: usize = 80_000;
+
+/// The most bytes of the rows.
+const MOST_BYTES: usize = 200 << 10;
 
 /// Shows the changes, newest first.
 pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
@@ -21,6 +26,8 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let most = most.ok_or_else(|| PageError::bad(format!("limit is how many are shown; use 1 to {MOST}")))?;
     let answer = ctx.get(&url("/v1/changes", &[("limit", &*most.to_string())])).await?;
     let changes = list(&answer["changes"]);
+    let whole = (WHOLE_OF_ALL / changes.len().max(1)).clamp(LONGEST, LONGEST_WHOLE);
+    let lines = fitting(changes.iter().map(|change| line(ctx, change, whole)), MOST_BYTES);
     Ok(html! {
         h1 { "Changes" }
         @if changes.is_empty() {
@@ -32,8 +39,11 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
             div class="wide" { table {
                 caption { "The effect is over all requests: the five minutes before the minute of the change, and the five after it" }
                 (columns(&[("Number", true), ("When", false), ("Who", false), ("What", false), ("Text", false), ("Effect", false), ("Configuration", true)]))
-                tbody { @for change in changes { (line(ctx, change)) } }
+                tbody { @for line in &lines { (line) } }
             } }
+            @if lines.len() < changes.len() {
+                p class="quiet" { (changes.len() - lines.len()) " older ones are not shown, since the texts are very long: see /v1/changes." }
+            }
             @if changes.len() >= most && most < MOST {
                 p { a href=(url("/ui/changes", &[("limit", &*MOST.to_string())])) { "All that are kept" } }
             }
@@ -41,7 +51,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     })
 }
 
-fn line(ctx: &Context<'_>, change: &Value) -> Markup {
+fn line(ctx: &Context<'_>, change: &Value, whole: usize) -> Markup {
     let number = change["number"].as_u64().unwrap_or(0);
     let reason = text(&change["reason"]);
     html! {
@@ -57,7 +67,7 @@ fn line(ctx: &Context<'_>, change: &Value) -> Markup {
             } }
             td { (cut(text(&change["what"]), 40)) }
             td {
-                (folded(text(&change["text"])))
+                (folded(text(&change["text"]), whole))
                 @if !reason.is_empty() { br; span class="quiet" { "Reason: " (cut(reason, 300)) } }
             }
             td { (effect(ctx, change)) }
@@ -69,12 +79,12 @@ fn line(ctx: &Context<'_>, change: &Value) -> Markup {
     }
 }
 
-/// The whole text, of which only the beginning is shown if it is long.
-fn folded(whole: &str) -> Markup {
-    if whole.chars().nth(LONGEST).is_none() {
-        return html! { (cut(whole, LONGEST)) };
+/// The first characters of a text, of which only the beginning is shown if there are many.
+fn folded(text: &str, most: usize) -> Markup {
+    if text.chars().nth(LONGEST).is_none() {
+        return html! { (cut(text, LONGEST)) };
     }
-    html! { details { summary { (cut(whole, LONGEST)) } p { (cut(whole, 20_000)) } } }
+    html! { details { summary { (cut(text, LONGEST)) } p { (cut(text, most)) } } }
 }
 
 /// The effect in words: `refused 1.0 % → 17.1 %, 0 → 1 keys`.
@@ -132,6 +142,19 @@ mod tests {
         }
         assert!(!page.contains("<b>") && !page.contains('\u{202e}'), "{page}");
         assert_eq!(canned.asked.lock()[0].1, "/v1/changes?limit=50");
+    }
+
+    #[tokio::test]
+    async fn the_longest_texts_make_a_page_that_can_be_sent() {
+        let mut long = change(9, "2027-01-15T07:59:00.000Z", &Value::Null);
+        long["text"] = "a <- b ".repeat(2_300).into();
+        for most in [1, SHOWN, MOST] {
+            let canned =
+                Canned::new(vec![("/v1/changes", 200, json!({ "changes": vec![long.clone(); most] }))]);
+            let page = page(&canned.context("/ui/changes", &[], &[])).await.unwrap().into_string();
+            assert!(page.len() < MOST_BYTES + (8 << 10), "{}", page.len());
+            assert!(most == 1 || page.matches("<details>").count() >= SHOWN, "{page}");
+        }
     }
 
     #[tokio::test]

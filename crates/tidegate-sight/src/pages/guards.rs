@@ -6,8 +6,8 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::frame::{
-    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, percent, policy_path,
-    seconds_of, segment, text, url,
+    Context, Mark, PageError, ago, columns, count, cut, fitting, list, mark, moment, name, percent,
+    policy_path, seconds_of, segment, text, url,
 };
 use super::keys::{THE_ONE, keys_of, names_in};
 
@@ -19,6 +19,10 @@ const MOST_BREAKERS: usize = 1_024;
 const MOST_PLACES: usize = 60;
 
 const MOST_SWITCHES: usize = 256;
+
+/// The most bytes of the tiles, and of the rows of switches.
+const MOST_BYTES: usize = 120 << 10;
+const MOST_SWITCH_BYTES: usize = 80 << 10;
 
 /// What the names of fields begin with that carry an attribute of a key.
 const ATTRIBUTE: &str = "key.";
@@ -72,11 +76,13 @@ async fn breakers(ctx: &Context<'_>, from: usize) -> Result<Markup, PageError> {
     let closed = all.iter().filter(|breaker| text(&breaker["state"]) == "closed").count();
     let shown: Vec<&Value> = all.into_iter().skip(from).take(TILES).collect();
     let keys = keys_of(ctx, &shown).await;
-    let next = from.saturating_add(TILES);
+    let tiles = shown.iter().zip(&keys).map(|(breaker, key)| tile(ctx, breaker, key.as_deref()));
+    let tiles = fitting(tiles, MOST_BYTES);
+    let next = from.saturating_add(tiles.len().max(1));
     Ok(html! {
         p { (total) @if total == 1 { " breaker, " } @else { " breakers, " } (total - closed) " not closed." }
         ul class="tiles" {
-            @for (breaker, key) in shown.iter().zip(&keys) { (tile(ctx, breaker, key.as_deref())) }
+            @for tile in &tiles { (tile) }
         }
         @if from > 0 || next < total {
             nav aria-label="Pages of breakers" { ul {
@@ -311,6 +317,18 @@ async fn switches(ctx: &Context<'_>) -> Result<Markup, PageError> {
         });
     }
     let may_turn = ctx.may("admin");
+    let row = |switch: &Value| {
+        html! {
+            tr {
+                td { (name(text(&switch["name"]))) }
+                td { (switch_state(text(&switch["state"]))) }
+                td { (setting(ctx, &switch["by_hand"])) }
+                td { (setting(ctx, &switch["by_signal"])) }
+                @if may_turn { td { (switch_forms(ctx, switch)) } }
+            }
+        }
+    };
+    let rows = fitting(all.iter().take(MOST_SWITCHES).map(row), MOST_SWITCH_BYTES);
     Ok(html! {
         div class="wide" { table {
             caption { "What can be turned off by hand, or by a signal" }
@@ -318,15 +336,9 @@ async fn switches(ctx: &Context<'_>) -> Result<Markup, PageError> {
                 th scope="col" { "Switch" } th scope="col" { "State" } th scope="col" { "By hand" } th scope="col" { "By a signal" }
                 @if may_turn { th scope="col" { "Turn" } }
             } }
-            tbody { @for switch in all.iter().take(MOST_SWITCHES) { tr {
-                td { (name(text(&switch["name"]))) }
-                td { (switch_state(text(&switch["state"]))) }
-                td { (setting(ctx, &switch["by_hand"])) }
-                td { (setting(ctx, &switch["by_signal"])) }
-                @if may_turn { td { (switch_forms(ctx, switch)) } }
-            } } }
+            tbody { @for row in &rows { (row) } }
         } }
-        @if all.len() > MOST_SWITCHES { p class="quiet" { "The first " (MOST_SWITCHES) " of " (all.len()) "." } }
+        @if all.len() > rows.len() { p class="quiet" { "The first " (rows.len()) " of " (all.len()) "." } }
     })
 }
 
@@ -492,6 +504,21 @@ mod tests {
         let page = page(&canned.context("/ui/guards", &query, &[])).await.unwrap().into_string();
         assert_eq!(page.matches("class=\"tile\"").count(), 4, "1,024 at most");
         assert!(page.contains("/ui/guards?from=960") && !page.contains("rel=\"next\""), "{page}");
+    }
+
+    #[tokio::test]
+    async fn the_longest_keys_make_a_page_that_can_be_sent_and_the_next_goes_on() {
+        let key = format!("upstream.name={}", "\"".repeat(230));
+        let many: Vec<Value> = (0..=TILES).map(|_| breaker("bank", &key, "open")).collect();
+        let canned = canned(&many.into());
+        let page = page(&canned.context("/ui/guards", &[], &[])).await.unwrap().into_string();
+        let tiles = page.matches("class=\"tile\"").count();
+        assert!(
+            page.len() < MOST_BYTES + (16 << 10) && (10..TILES).contains(&tiles),
+            "{} {tiles}",
+            page.len()
+        );
+        assert!(page.contains(&format!("/ui/guards?from={tiles}\" rel=\"next\"")), "{page}");
     }
 
     #[tokio::test]

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame::{
-    Context, PageError, columns, count, cut, list, name, num, number, policy_path, segment, text, url,
+    Context, PageError, columns, count, cut, fitting, list, name, num, number, policy_path, segment, text,
+    url,
 };
 
 /// How many keys are asked for, and shown.
@@ -16,8 +17,12 @@ const ASKED_POLICIES: usize = 20;
 /// The key that all requests share, under a policy without `by`.
 pub(super) const THE_ONE: &str = "(all)";
 
-/// From this length on the text of a key may be cut, and names no key (`top_keys` of the server).
-const MAY_BE_CUT: usize = 256;
+/// The most bytes of the rows of keys.
+const MOST_BYTES: usize = 160 << 10;
+
+/// From this length on the text of a key may be cut, and names no key: it is cut at 256 bytes, or before the character that
+/// lies there.
+const MAY_BE_CUT: usize = 253;
 
 /// An order: its word in the URL, for people, and the heading of what it counts.
 struct Order {
@@ -128,6 +133,9 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let all = list(&answer["keys"]);
     let rows: Vec<&Value> = all.iter().filter(|row| asked.wants(row)).take(LISTED).collect();
     let keys = if names { keys_of(ctx, &rows).await } else { vec![None; rows.len()] };
+    let lines = rows.iter().zip(&keys).map(|(row, key)| line(row, key.as_deref()));
+    let lines = fitting(lines, MOST_BYTES);
+    let left_out = rows.len() - lines.len();
     Ok(html! {
         h1 { "Keys" }
         (asked.form())
@@ -138,8 +146,11 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
             div class="wide" { table {
                 caption { "Keys " (asked.order.words) " in the last " (asked.window.1) }
                 (columns(&[("Policy", false), ("Key", false), (asked.order.heading, true), ("A second", true)]))
-                tbody { @for (row, key) in rows.iter().zip(&keys) { (line(row, key.as_deref())) } }
+                tbody { @for line in &lines { (line) } }
             } }
+            @if left_out > 0 {
+                p class="quiet" { (left_out) " more are not shown, since the names are very long. Choose a policy, or a part of a name." }
+            }
             @if all.len() >= LISTED {
                 p class="quiet" { "These are the " (LISTED) " first keys; one policy alone shows more of its own." }
             }
@@ -218,7 +229,7 @@ fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
             Some(next) => {
                 let separator = format!(", {next}=");
                 let (first, after) = rest.split_once(&separator)?;
-                if after.contains(&separator) {
+                if after.contains(&separator) || rest.contains(&format!(", {next} absent")) {
                     return None;
                 }
                 rest = &rest[first.len() + 2..];
@@ -306,12 +317,33 @@ mod tests {
         assert!(wrong.detail().contains("use denied, near or rate"));
     }
 
+    #[tokio::test]
+    async fn the_longest_names_make_a_page_that_can_be_sent() {
+        let by = ["client.ip".to_owned()];
+        let key = format!("client.ip={}", "\"".repeat(MAY_BE_CUT - 11));
+        assert!(pairs_in(&by, &key).is_some() && pairs_in(&by, &format!("{key}\"")).is_none());
+        let row = json!({ "policy": "per-<b>", "key": key, "count": 91, "error": 2, "per_second": 0.1 });
+        let canned = Canned::new(vec![
+            ("/v1/busiest", 200, json!({ "by": "denied", "window_s": 900, "keys": vec![row; LISTED] })),
+            ("/v1/policies/per-%3Cb%3E", 200, json!({ "by": by })),
+        ]);
+        let page = page(&canned.context("/ui/keys", &[], &[])).await.unwrap().into_string();
+        assert!(page.len() < MOST_BYTES + (8 << 10) && page.contains("more are not shown"), "{}", page.len());
+        assert!(page.matches("/ui/keys/per-").count() >= 30, "{page}");
+    }
+
     #[test]
     fn a_key_is_read_only_where_its_text_has_one_meaning() {
         let by = ["client.ip".to_owned(), "user.id".to_owned()];
         let both = pairs(&[("client.ip", "::1"), ("user.id", "a, b=c")]);
         assert_eq!(pairs_in(&by, "client.ip=::1, user.id=a, b=c"), Some(both));
-        for text in ["client.ip=::1, user.id=x, user.id=y", "client.ip absent, user.id=x", "#0123", ""] {
+        for text in [
+            "client.ip=::1, user.id=x, user.id=y",
+            "client.ip=::1, user.id=x, user.id absent",
+            "client.ip absent, user.id=x",
+            "#0123",
+            "",
+        ] {
             assert_eq!(pairs_in(&by, text), None, "{text}");
         }
         assert_eq!(pairs_in(&by, &format!("client.ip=::1, user.id={}", "x".repeat(300))), None);

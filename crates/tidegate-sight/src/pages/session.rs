@@ -1,11 +1,13 @@
 //! Who is logged in: sessions in memory, each bound to a token that the server accepted.
 //!
 //! A session is 256 random bits in a cookie. It ends 30 minutes after its last use, 12 hours after the login, with the
-//! token, at a logout, and at a restart. There are at most 64; a new one replaces the idlest. Wrong tokens are counted
-//! over all callers, since a page behind a proxy does not know whose guess it is.
+//! token, at a logout, and at a restart. There are at most 64; a new one replaces the idlest of its token, otherwise the
+//! idlest of all. Wrong tokens are counted by the address that they come from, so that a stranger locks out nobody but those
+//! behind the same proxy.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -18,9 +20,13 @@ const MOST: usize = 64;
 const IDLE: u64 = 30 * 60;
 const WHOLE: u64 = 12 * 3_600;
 
-/// How many tokens may be tried within so many seconds, over all callers. A right one does not count.
+/// How many tokens may be tried within so many seconds from one source. A right one does not count.
 const TRIES: usize = 5;
 pub(super) const TRIES_WITHIN: u64 = 60;
+
+/// How many tries are remembered. The oldest is forgotten, whoever made it: with many addresses one may guess more often,
+/// as at the paths of the server, and still locks out nobody.
+const MOST_TRIES: usize = 1_024;
 
 /// The longest token, in bytes. Longer ones are not tried.
 pub(super) const LONGEST_TOKEN: usize = 1_024;
@@ -82,8 +88,8 @@ impl Session {
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     open: Mutex<Vec<Session>>,
-    /// When the last tokens were tried that were not right, or are being tried.
-    tries: Mutex<VecDeque<u64>>,
+    /// When and from where the last tokens were tried that were not right, or are being tried.
+    tries: Mutex<VecDeque<(u64, Option<IpAddr>)>>,
 }
 
 impl Sessions {
@@ -105,7 +111,9 @@ impl Sessions {
         let mut open = self.open.lock();
         open.retain(|session| !session.is_over(now));
         if open.len() >= MOST {
-            let idlest = open.iter().enumerate().min_by_key(|(_, session)| session.used).map(|(at, _)| at);
+            // Of the same token if there is one: logging in again and again ends nobody else's session.
+            let order = |session: &Session| (!is_same(&session.holder.token, token), session.used);
+            let idlest = open.iter().enumerate().min_by_key(|(_, session)| order(session)).map(|(at, _)| at);
             if let Some(idlest) = idlest {
                 open.swap_remove(idlest);
             }
@@ -133,25 +141,41 @@ impl Sessions {
         self.open.lock().retain(|session| !is_same(&session.holder.id, id));
     }
 
-    /// Takes a try, before the token is looked at: tries that come at once are counted too.
+    /// Takes a try, before the token is looked at: tries that come at once are counted too. `source`: as [`source_of`];
+    /// unknown ones are one.
     ///
     /// # Errors
     /// After how many seconds there is one again.
-    pub(super) fn attempt(&self, now: u64) -> Result<(), u64> {
+    pub(super) fn attempt(&self, source: Option<IpAddr>, now: u64) -> Result<(), u64> {
         let mut tries = self.tries.lock();
-        tries.retain(|at| now.saturating_sub(*at) < TRIES_WITHIN);
-        if let Some(oldest) = tries.front()
-            && tries.len() >= TRIES
+        tries.retain(|(at, _)| now.saturating_sub(*at) < TRIES_WITHIN);
+        let own: Vec<u64> = tries.iter().filter(|(_, of)| *of == source).map(|(at, _)| *at).collect();
+        if let Some(oldest) = own.first()
+            && own.len() >= TRIES
         {
             return Err((oldest + TRIES_WITHIN).saturating_sub(now).max(1));
         }
-        tries.push_back(now);
+        if tries.len() >= MOST_TRIES {
+            tries.pop_front();
+        }
+        tries.push_back((now, source));
         Ok(())
     }
 
-    /// Gives the latest try back: the token was right, or nobody could say.
-    pub(super) fn forgive(&self) {
-        self.tries.lock().pop_back();
+    /// Gives the latest try of a source back: the token was right, or nobody could say.
+    pub(super) fn forgive(&self, source: Option<IpAddr>) {
+        let mut tries = self.tries.lock();
+        if let Some(at) = tries.iter().rposition(|(_, of)| *of == source) {
+            tries.remove(at);
+        }
+    }
+}
+
+/// Returns whose tries are counted together: an address, of IPv6 a /64, which has one owner.
+pub(super) fn source_of(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
     }
 }
 
@@ -208,6 +232,12 @@ mod tests {
         assert!(sessions.find(&second.id, 101).is_some());
         assert!(sessions.find(&others[0].id, 101).is_none(), "the idlest");
         assert_eq!(sessions.open.lock().len(), MOST);
+        for at in 0..100 {
+            sessions.open("t", String::new(), None, None, 102 + at).unwrap();
+        }
+        assert!(sessions.find(&second.id, 202).is_none() && sessions.find(&others[1].id, 202).is_some());
+        let of_others = sessions.open.lock().iter().filter(|session| session.holder.token != "t").count();
+        assert_eq!(of_others, MOST - 1, "who logs in often ends his own sessions");
         sessions.end(&second.id);
         assert!(sessions.find(&second.id, 101).is_none());
     }
@@ -216,15 +246,35 @@ mod tests {
     fn wrong_tokens_are_few_and_right_ones_do_not_count() {
         let sessions = Sessions::default();
         for _ in 0..100 {
-            sessions.attempt(10).unwrap();
-            sessions.forgive();
+            sessions.attempt(None, 10).unwrap();
+            sessions.forgive(None);
         }
         for now in 10..15 {
-            sessions.attempt(now).unwrap();
+            sessions.attempt(None, now).unwrap();
         }
-        assert_eq!(sessions.attempt(20), Err(50));
-        assert_eq!(sessions.attempt(70), Ok(()), "the first is a minute old");
-        assert_eq!(sessions.attempt(70), Err(1));
+        assert_eq!(sessions.attempt(None, 20), Err(50));
+        assert_eq!(sessions.attempt(None, 70), Ok(()), "the first is a minute old");
+        assert_eq!(sessions.attempt(None, 70), Err(1));
+    }
+
+    #[test]
+    fn who_guesses_locks_out_himself_alone() {
+        let sessions = Sessions::default();
+        let source = |ip: &str| Some(source_of(ip.parse().unwrap()));
+        for at in 0..5 {
+            sessions.attempt(source(&format!("2001:db8::{at}")), 10).unwrap();
+        }
+        assert_eq!(sessions.attempt(source("2001:db8::ffff"), 10), Err(60), "the same /64");
+        assert_eq!(sessions.attempt(source("2001:db8:0:1::1"), 10), Ok(()));
+        assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
+        // Nobody takes back another's guesses, and many strangers leave room for one more.
+        sessions.forgive(source("192.0.2.1"));
+        assert!(sessions.attempt(source("2001:db8::1"), 10).is_err());
+        for stranger in 0..10_000_u32 {
+            sessions.attempt(Some(std::net::Ipv4Addr::from_bits(stranger).into()), 11).unwrap();
+        }
+        assert_eq!(sessions.attempt(source("192.0.2.1"), 11), Ok(()));
+        assert_eq!(sessions.tries.lock().len(), MOST_TRIES);
     }
 
     #[test]

@@ -463,6 +463,46 @@ async fn files_have_a_tag_by_content_and_colours_are_remembered() {
     assert!(text_of(&page).contains("data-theme=\"dark\"") && text_of(&page).contains("theme=light"));
 }
 
+/// A server that counts who asks it at once.
+#[derive(Debug, Default)]
+struct Crowded {
+    now_and_most: Mutex<(usize, usize)>,
+}
+
+impl Inside for Crowded {
+    fn ask(&self, _: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
+        Box::pin(async {
+            {
+                let mut counts = self.now_and_most.lock();
+                counts.0 += 1;
+                counts.1 = counts.1.max(counts.0);
+            }
+            tokio::task::yield_now().await;
+            self.now_and_most.lock().0 -= 1;
+            Response::new(Bytes::from_static(b"{}"))
+        })
+    }
+}
+
+#[tokio::test]
+async fn few_pages_are_made_at_once() {
+    let (pages, server) = (Arc::new(Pages::new()), Arc::new(Crowded::default()));
+    let all: Vec<_> = (0..40)
+        .map(|_| {
+            let (pages, server) = (Arc::clone(&pages), Arc::clone(&server));
+            tokio::spawn(async move {
+                let request = Request::get("/ui/policies").header("host", "localhost").body(Bytes::new());
+                let door = Door { inside: &*server, tokens: false, encrypted: false, at: AT };
+                pages.answer_at(request.unwrap(), door).await.status()
+            })
+        })
+        .collect();
+    for one in all {
+        assert_eq!(one.await.unwrap(), StatusCode::OK);
+    }
+    assert_eq!(*server.now_and_most.lock(), (0, AT_ONCE));
+}
+
 #[test]
 fn paths_are_pages() {
     for (path, page) in [

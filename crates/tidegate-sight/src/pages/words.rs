@@ -64,6 +64,17 @@ pub(crate) fn name(text: &str) -> Markup {
     html! { code title=[is_long.then(|| cut(text, 1_000))] { (cut(text, LONGEST_NAME)) } }
 }
 
+/// Returns the first rows that take so many bytes together. Strangers choose the names of keys, and pages that are too
+/// large are not sent: whoever has long ones must not keep the others from being seen.
+pub(crate) fn fitting(rows: impl Iterator<Item = Markup>, most: usize) -> Vec<Markup> {
+    let mut left = most;
+    let fits = |row: Markup| {
+        left = left.checked_sub(row.0.len())?;
+        Some(row)
+    };
+    rows.map_while(fits).collect()
+}
+
 /// Writes a rate or a count for people: one digit behind the point below 10, thousands grouped.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {

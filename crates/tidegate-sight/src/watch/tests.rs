@@ -180,7 +180,8 @@ fn names_are_learned_when_they_are_wanted_and_shown_to_whoever_may_see_them() {
 
 #[test]
 fn listeners_share_one_text_a_second_without_lines() {
-    let (watch, _) = begun();
+    let (watch, pulse) = begun();
+    pulse.0.lock().store_away = Some("refused \u{202e}\u{9b}2J".to_owned());
     watch.turn((NOW + 1) * 1_000);
     let (mut one, two) = (watch.live(), watch.live());
     assert!(one.borrow_and_update().contains("08:00:01Z"), "the first text is not an old one");
@@ -190,6 +191,8 @@ fn listeners_share_one_text_a_second_without_lines() {
     assert!(one.has_changed().unwrap() && Arc::ptr_eq(&one.borrow(), &two.borrow()));
     let text: Value = serde_json::from_str(&one.borrow()).unwrap();
     assert_eq!((&text["at"], text["requests"].get("line")), (&json!("2027-01-15T08:00:02Z"), None));
+    assert_eq!(text["store"]["away"], "refused \u{202e}\u{9b}2J");
+    assert!(!one.borrow().chars().any(tidegate::visible::is_acted_on), "{text}");
 }
 
 /// Whatever the clock does, there is one span a second at most, and what is kept stays bounded.
@@ -239,6 +242,11 @@ fn a_wrong_query_is_told_what_works() {
 }
 
 #[test]
+fn a_series_is_read_once_however_often_it_is_named() {
+    assert_eq!(words_of(&"denied,allowed,".repeat(2_000)), ["", "allowed", "denied"]);
+}
+
+#[test]
 fn quantiles_are_between_bounds() {
     assert_eq!(quantile(&[], 0.5), None);
     assert_eq!(quantile(&[(1_000, 0), (u64::MAX, 0)], 0.5), None);
@@ -246,6 +254,34 @@ fn quantiles_are_between_bounds() {
     assert_eq!(quantile(&[(1_000, 1), (2_000, 0), (u64::MAX, 9)], 0.5), Some(2_000));
     assert_eq!(more_durations(&[(1, 5), (2, 3)], &[(1, 4), (2, 4)]), [(1, 1), (2, 0)]);
     assert_eq!(more_durations(&[(1, 5)], &[]), [(1, 5)]);
+}
+
+/// Panics once when it is asked.
+#[derive(Debug)]
+struct Broken(Mutex<bool>);
+
+impl Pulse for Broken {
+    fn vitals(&self) -> Vitals {
+        assert!(!std::mem::take(&mut *self.0.lock()), "it is broken");
+        Vitals::default()
+    }
+}
+
+#[test]
+fn a_panic_loses_a_turn_and_no_more() {
+    let (watch, pulse) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(Broken(Mutex::new(false))));
+    watch.begin(Arc::<Broken>::clone(&pulse), Arc::new(NoServer));
+    let policy = watch.policy("per-ip", None);
+    *pulse.0.lock() = true;
+    assert_eq!(watch.turn_at_any_rate((NOW + 1) * 1_000), PAUSE);
+    assert!(!*pulse.0.lock(), "it was asked");
+    saw(&watch, policy, Verdict::Denied, 7);
+    watch.turn_at_any_rate((NOW + 2) * 1_000);
+    let overview = read(&watch, "/v1/overview", "");
+    assert_eq!(
+        (&overview["at"], &overview["policies"][0]["name"]),
+        (&json!("2027-01-15T08:00:02Z"), &json!("per-ip"))
+    );
 }
 
 #[test]

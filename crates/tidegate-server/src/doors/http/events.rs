@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, StatusCode};
 use serde_json::json;
+use tidegate::visible;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -199,7 +200,8 @@ impl<M: Fn() -> bool> Streaming<M> {
 
 /// Formats an event. One `data` line holds it: JSON has no raw line ends, since those within strings are escaped.
 fn piece(event: &Event) -> String {
-    format!("event: {}\ndata: {}\n\n", event.name, event.data)
+    // Listeners may be terminals.
+    format!("event: {}\ndata: {}\n\n", event.name, visible::json(&event.data.to_string()))
 }
 
 #[cfg(test)]
@@ -245,6 +247,12 @@ mod tests {
         events.publish("key", || json!({ "number": 0 }));
         assert_eq!(next().as_deref(), Some(NO_LONGER), "before anything that happened since");
         assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn what_a_terminal_acts_on_is_escaped() {
+        let told = piece(&Event { name: "store", data: json!({ "reason": "\u{9b}2J\u{202e}" }) });
+        assert_eq!(told, "event: store\ndata: {\"reason\":\"\\u009b2J\\u202e\"}\n\n");
     }
 
     #[test]

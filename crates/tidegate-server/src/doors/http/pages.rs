@@ -33,9 +33,34 @@ pub(super) fn sight_of(app: &App) -> Result<&Arc<dyn Sight>, Problem> {
 /// `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest`.
 ///
 /// # Errors
-/// 400 for an unknown parameter, 404 if nothing sees decisions, and whatever the sight finds wrong.
-pub(super) fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
-    let sight = sight_of(app)?;
+/// 400 for an unknown parameter, 404 if nothing sees decisions, 503 if others ask for too much, and whatever the sight
+/// finds wrong.
+pub(super) async fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
+    let sight = Arc::clone(sight_of(app)?);
+    let (query, reveal) = query_of(uri)?;
+    let turn = app.reading().await?;
+    let path = uri.path().to_owned();
+    let reading = move || {
+        // Held by the work, which goes on when the caller hangs up.
+        let _turn = turn;
+        sight.read(&path, &query, reveal)
+    };
+    // It may read a file, and a disk may hang, so not on a thread that decides.
+    let told = tokio::task::spawn_blocking(reading).await;
+    let told =
+        told.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "what was seen cannot be read"))?;
+    let told = told.map_err(|(status, detail)| {
+        Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
+    })?;
+    // Names of strangers may be in it.
+    Ok(body::answer(StatusCode::OK, JSON, visible::json(&told).into_owned()))
+}
+
+/// Returns the query of a path as the sight reads it, and whether it asks for names.
+///
+/// # Errors
+/// 400 for an unknown parameter.
+fn query_of(uri: &Uri) -> Result<(String, bool), Problem> {
     let names: &[&'static str] = match uri.path() {
         "/v1/overview" => &["w", "reveal"],
         "/v1/history" => &["policy", "series", "from", "to", "step"],
@@ -49,12 +74,7 @@ pub(super) fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
     if reveal {
         query.append_pair("reveal", "true");
     }
-    let told = sight.read(uri.path(), &query.finish(), reveal);
-    let told = told.map_err(|(status, detail)| {
-        Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
-    })?;
-    // Names of strangers may be in it.
-    Ok(body::answer(StatusCode::OK, JSON, visible::json(&told).into_owned()))
+    Ok((query.finish(), reveal))
 }
 
 /// `/ui/` and all below it. Sessions keep strangers out; where no token is needed, other origins are refused as
