@@ -326,7 +326,7 @@ mod tests {
             (Series::AdmittedUnits, 7),
         ];
         for (series, count) in expected {
-            assert_eq!(counts.of(series), count, "{series}");
+            assert_eq!(counts.of(series), count, "{series:?}");
         }
         assert!(board.second(121, ServerCounts::default()).policies.is_empty());
         assert_eq!(board.policies().collect::<Vec<_>>(), [(a, 0), (b, 120)]);

@@ -20,6 +20,7 @@ mod file;
 mod tiers;
 mod writer;
 
+use std::array;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -29,11 +30,12 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 
 use self::codec::Row;
+pub(crate) use self::file::MOST_CHANGES;
 use self::file::{MOST_IN_MEMORY, MOST_STORED, Place};
-pub(crate) use self::tiers::DAY;
+pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
 use self::writer::{Shared, Writer};
-use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
+use crate::numbers::{Counts, Refused, ServerCounts, ServerSeries, Span};
 
 /// The length of the spans that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,20 +64,6 @@ pub(crate) struct State {
     pub(crate) up: bool,
     /// When the oldest span began that is kept.
     pub(crate) oldest: Option<u64>,
-    /// The bytes of the file, or of what is kept without one.
-    pub(crate) bytes: u64,
-}
-
-/// Five minutes of a policy, or of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// The beginning, in seconds since 1970.
-    pub(crate) at: u64,
-    /// Of a policy, its decisions: allowed, delayed, denied, and over. Of the server, all requests.
-    pub(crate) requests: u64,
-    pub(crate) denied: u64,
-    /// Keys refused. The server counts none.
-    pub(crate) keys: u64,
 }
 
 /// The most points of one reading: the hours of 90 days. A day of minutes is less.
@@ -158,8 +146,7 @@ impl History {
     /// The same of the server. Spans in which it did not run are absent; of others, [`ServerSeries::Up`] tells for how
     /// many seconds it ran.
     pub(crate) fn server(&self, step: Step, from: u64, to: u64) -> Vec<(u64, ServerCounts)> {
-        let counts = |row: Row| ServerCounts(std::array::from_fn(|series| row[series]));
-        self.read(SERVER, step, from, to).into_iter().map(|(at, row)| (at, counts(row))).collect()
+        self.read(SERVER, step, from, to).into_iter().map(|(at, row)| (at, of_server(row))).collect()
     }
 
     fn read(&self, name: &str, step: Step, from: u64, to: u64) -> Vec<(u64, Row)> {
@@ -181,32 +168,12 @@ impl History {
         rows.split_off(rows.len().saturating_sub(MOST_POINTS as usize))
     }
 
-    /// Returns the windows of a policy, or of the server, in some ranges of times that do not overlap, in their order.
-    pub(crate) fn windows(&self, policy: Option<&str>, ranges: &[(u64, u64)]) -> Vec<Window> {
-        let rows = self.rows(Tier::Window, policy.unwrap_or(SERVER), ranges);
-        let window = |(at, row): (u64, Row)| match policy {
-            Some(_) => {
-                let of = |series: Series| row[series as usize];
-                let passed =
-                    of(Series::Allowed).saturating_add(of(Series::Delayed)).saturating_add(of(Series::Over));
-                let denied = of(Series::Denied);
-                Window { at, requests: passed.saturating_add(denied), denied, keys: of(Series::KeysRefused) }
-            }
-            None => {
-                let of = |series: ServerSeries| row[series as usize];
-                // Each request has one outcome. The overview and the effects of changes take shares of the same whole.
-                let outcomes = [
-                    ServerSeries::Allowed,
-                    ServerSeries::Delayed,
-                    ServerSeries::Denied,
-                    ServerSeries::Unmatched,
-                    ServerSeries::Failed,
-                ];
-                let requests = outcomes.into_iter().map(of).fold(0, u64::saturating_add);
-                Window { at, requests, denied: of(ServerSeries::Denied), keys: 0 }
-            }
-        };
-        rows.into_iter().map(window).collect()
+    /// Returns what was refused in spans of five minutes that begin in some ranges of times that do not overlap, in their
+    /// order: of a policy, or of the server.
+    pub(crate) fn five_minutes(&self, policy: Option<&str>, ranges: &[(u64, u64)]) -> Vec<(u64, Refused)> {
+        let refused = |row| if policy.is_some() { Counts(row).refused() } else { of_server(row).refused() };
+        let rows = self.rows(Tier::FiveMinutes, policy.unwrap_or(SERVER), ranges);
+        rows.into_iter().map(|(at, row)| (at, refused(row))).collect()
     }
 
     /// Reads the file, and adds what is not in it yet.
@@ -256,12 +223,7 @@ impl History {
     pub(crate) fn state(&self) -> State {
         let memory = self.shared.memory.lock();
         let oldest = [memory.extent.oldest, memory.waiting.oldest()].into_iter().flatten().min();
-        State {
-            on_disk: self.has_folder && memory.file.is_some(),
-            up: memory.up,
-            oldest,
-            bytes: memory.extent.bytes,
-        }
+        State { on_disk: self.has_folder && memory.file.is_some(), up: memory.up, oldest }
     }
 
     /// Writes what has not been written, and lets the file go. Blocks until then. Later counts are kept in memory.
@@ -271,6 +233,10 @@ impl History {
             let _ = thread.join();
         }
     }
+}
+
+fn of_server(row: Row) -> ServerCounts {
+    ServerCounts(array::from_fn(|series| row[series]))
 }
 
 /// Returns the part of a range that is read.

@@ -11,7 +11,7 @@ use tidegate::clock::SystemClock;
 use crate::board::Sum;
 use crate::busiest::Named;
 use crate::history::Step;
-use crate::numbers::{Counts, Series, ServerCounts, ServerSeries};
+use crate::numbers::{Refused, Series, ServerSeries};
 use crate::usual::Usual;
 use crate::watch::{Judged, State, Watch, step_for};
 
@@ -30,41 +30,6 @@ const KEPT_LINES: usize = 4 * (LINES + 1);
 /// Lines of minutes and hours, with the time to which they reach, by the seconds of the window and the policy. They change
 /// once a minute at most, and each takes a reading of the history's file; pages ask every two seconds.
 pub(crate) type Lines = HashMap<(u64, Option<u16>), (u64, Value), RandomState>;
-
-/// Requests, and how many of them were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub(crate) denied: u64,
-    pub(crate) requests: u64,
-}
-
-impl Refused {
-    /// Returns the share that was refused, from 0 to 1; `None`: there was no request.
-    pub(crate) fn share(self) -> Option<f64> {
-        (self.requests > 0).then(|| self.denied as f64 / self.requests as f64)
-    }
-}
-
-/// Of a policy: decisions without the store count as neither.
-pub(crate) fn refused(counts: &Counts) -> Refused {
-    let decided = [Series::Allowed, Series::Delayed, Series::Over, Series::Denied];
-    let requests = decided.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
-    Refused { denied: counts.of(Series::Denied), requests }
-}
-
-pub(crate) fn refused_of_server(counts: &ServerCounts) -> Refused {
-    let requests = OUTCOMES.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
-    Refused { denied: counts.of(ServerSeries::Denied), requests }
-}
-
-/// The outcomes of requests; each request has one.
-const OUTCOMES: [ServerSeries; 5] = [
-    ServerSeries::Allowed,
-    ServerSeries::Delayed,
-    ServerSeries::Denied,
-    ServerSeries::Unmatched,
-    ServerSeries::Failed,
-];
 
 /// Returns what is happening. Rates are of the last 10 seconds, shares of the last minute, and refused keys of the last
 /// five; lines, and which policies are quiet, of `window`. Names of keys only if `reveal`.
@@ -90,21 +55,14 @@ pub(crate) fn overview(watch: &Watch, window: Duration, reveal: bool, with_lines
         let span = LineSpan::new(window, now);
         overview["requests"]["line"] = line(watch, &span, None, || {
             let counts = watch.history.server(span.step, span.from, span.to);
-            span.line(counts.iter().map(|(at, counts)| {
-                let passed =
-                    counts.of(ServerSeries::Allowed).saturating_add(counts.of(ServerSeries::Delayed));
-                (*at, passed, counts.of(ServerSeries::Denied))
-            }))
+            span.line(counts.iter().map(|(at, one)| (*at, one.passed(), one.of(ServerSeries::Denied))))
         });
         for (at, (policy, row)) in rows.iter_mut().enumerate() {
             let name = row["name"].as_str().filter(|_| at < LINES).map(str::to_owned);
             row["line"] = name.map_or(json!([]), |name| {
                 line(watch, &span, Some(*policy), || {
                     let counts = watch.history.policy(&name, span.step, span.from, span.to);
-                    span.line(counts.iter().map(|(at, counts)| {
-                        let passed = counts.of(Series::Allowed).saturating_add(counts.of(Series::Delayed));
-                        (*at, passed, counts.of(Series::Denied))
-                    }))
+                    span.line(counts.iter().map(|(at, one)| (*at, one.passed(), one.of(Series::Denied))))
                 })
             });
         }
@@ -160,7 +118,7 @@ impl Shown<'_> {
                     "unmatched": rate(ServerSeries::Unmatched),
                     "failed": rate(ServerSeries::Failed),
                 },
-                "refused_share": share(refused_of_server(&self.minute.server)),
+                "refused_share": share(self.minute.server.refused()),
                 "usual": judged.and_then(usual),
                 "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
             },
@@ -184,7 +142,7 @@ impl Shown<'_> {
                 quiet += 1;
             } else {
                 let decided = self.minute.policies.get(&policy).map_or((0, 0), |counts| {
-                    let refused = refused(counts);
+                    let refused = counts.refused();
                     (refused.denied, refused.requests)
                 });
                 active.push((Reverse(decided), policy));
@@ -220,7 +178,7 @@ impl Shown<'_> {
                 "would_deny": rate(Series::WouldDeny),
                 "errors": rate(Series::Errors),
             },
-            "denied_share": share(refused(&minute)),
+            "denied_share": share(minute.refused()),
             "usual": judged.and_then(usual),
             "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
             "keys_refused": board.keys_refused(policy),
@@ -234,7 +192,7 @@ impl Shown<'_> {
 
     /// Says in one sentence whether all is well, and who is to blame if not.
     fn verdict(&self) -> (&'static str, String) {
-        let refused = refused_of_server(&self.minute.server);
+        let refused = self.minute.server.refused();
         let judged = self.state.judged(None);
         let known = judged.and_then(|judged| judged.usual.as_ref());
         let mut text = match refused.share() {
@@ -271,7 +229,7 @@ impl Shown<'_> {
             return Some(format!("the store cannot be asked: {why}"));
         }
         let (all, failed) =
-            (refused_of_server(&self.minute.server).requests, self.minute.server.of(ServerSeries::Failed));
+            (self.minute.server.refused().requests, self.minute.server.of(ServerSeries::Failed));
         let failing = failed as f64 / all.max(1) as f64;
         (failing >= 0.01).then(|| format!("{} % of requests could not be decided", percent(failing)))
     }
@@ -282,7 +240,7 @@ impl Shown<'_> {
     fn cause(&self, is_unusual: bool) -> (Option<String>, Option<u64>) {
         let since =
             |policy: u16| self.state.judged(Some(policy)).and_then(|judged| self.unusual_since(judged));
-        let refusing = self.minute.policies.iter().map(|(policy, counts)| (*policy, refused(counts)));
+        let refusing = self.minute.policies.iter().map(|(policy, counts)| (*policy, counts.refused()));
         let refusing = refusing.filter(|(_, refused)| refused.denied > 0);
         let most = refusing
             .max_by_key(|(policy, refused)| (since(*policy).is_some(), refused.denied, Reverse(*policy)));

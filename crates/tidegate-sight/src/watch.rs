@@ -30,9 +30,9 @@ use crate::board::{Board, Recent};
 use crate::busiest::{Busiest, By, Named};
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
-use crate::history::{History, Step};
+use crate::history::{History, MOST_CHANGES, Step};
 use crate::live;
-use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
+use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
 use crate::usual::{self, Usual};
 
@@ -410,7 +410,7 @@ impl Sight for Watch {
             }
             "/v1/changes" => {
                 query.only(&["limit"])?;
-                self.changes.read(query.limit(50, 200)?)
+                self.changes.read(query.limit(50, MOST_CHANGES)?)
             }
             _ => return Err((404, "there is nothing at this path".to_owned())),
         };
@@ -530,16 +530,14 @@ impl State {
                 judged.above_since = None;
             }
         }
-        let server = (None, live::refused_of_server(&minute.server), minute.server.of(ServerSeries::Denied));
-        let policies = minute.policies.iter();
-        let policies =
-            policies.map(|(policy, counts)| (Some(*policy), live::refused(counts), denied(counts)));
+        let server = (None, minute.server.refused());
+        let policies = minute.policies.iter().map(|(policy, counts)| (Some(*policy), counts.refused()));
         let mut due = Vec::new();
-        for (policy, refused, denied) in [server].into_iter().chain(policies) {
+        for (policy, refused) in [server].into_iter().chain(policies) {
             let judged = self.judged.entry(policy).or_default();
             let is_above = match (&judged.usual, refused.share()) {
                 (Some(usual), Some(share)) => {
-                    usual::is_unusual(share, minute.rate(denied), refused.requests, usual)
+                    usual::is_unusual(share, minute.rate(refused.denied), refused.requests, usual)
                 }
                 _ => false,
             };
@@ -554,10 +552,6 @@ impl State {
         let name = |policy: u16| self.board.name_of(policy);
         due.into_iter().map(|policy| (policy, policy.and_then(name))).collect()
     }
-}
-
-fn denied(counts: &Counts) -> u64 {
-    counts.of(Series::Denied)
 }
 
 /// Returns by how much each count of a histogram grew. All of it if its bounds have changed.

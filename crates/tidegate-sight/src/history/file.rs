@@ -130,8 +130,6 @@ pub(crate) struct Opened {
 pub(crate) struct Extent {
     /// The bytes of blocks and their names.
     pub(crate) stored: u64,
-    /// The bytes of the file; without one, those stored.
-    pub(crate) bytes: u64,
     pub(crate) oldest: Option<u64>,
 }
 
@@ -208,8 +206,7 @@ fn read(engine: Database, path: Option<PathBuf>, inode: Option<(u64, u64)>) -> R
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
     }
-    let (changes, mut extent) = file.contents()?;
-    extent.bytes = file.bytes(extent.stored);
+    let (changes, extent) = file.contents()?;
     Ok(Opened { file, written: state.written, changes, extent })
 }
 
@@ -270,11 +267,6 @@ impl HistoryFile {
     /// Returns whether the file is still there under its name.
     pub(crate) fn is_in_place(&self) -> bool {
         self.inode.is_none() || self.path.as_deref().is_none_or(|path| inode_at(path) == self.inode)
-    }
-
-    fn bytes(&self, stored: u64) -> u64 {
-        let of_file = |path: &Path| std::fs::metadata(path).ok().map(|known| known.len());
-        self.path.as_deref().and_then(of_file).unwrap_or(stored)
     }
 
     /// Reads the rows of a policy in some short ranges of times, each from its first on and before its second. Returns the
@@ -346,11 +338,9 @@ impl HistoryFile {
             changes.retain_in(..work.first_change, |_, _| false)?;
             drop(changes);
             writing.commit()?;
-            Ok(Extent { stored, bytes: 0, oldest })
+            Ok(Extent { stored, oldest })
         };
-        let mut extent = guarded(|| Ok(write()?))?;
-        extent.bytes = self.bytes(extent.stored);
-        Ok(extent)
+        guarded(|| Ok(write()?))
     }
 }
 

@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::frame::{
     Context, PageError, columns, count, cut, list, moment, num, percent, seconds_of, text, url,
 };
+use crate::history::MOST_CHANGES;
 
-/// How many changes are shown at first, and at most.
+/// How many changes are shown at first.
 const SHOWN: usize = 50;
-const MOST: usize = 200;
 
 /// How much of a text is shown at once, in characters; the rest unfolds.
 const LONGEST: usize = 300;
@@ -17,8 +17,9 @@ const LONGEST: usize = 300;
 /// Shows the changes, newest first.
 pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let most = ctx.param("limit").map_or(Ok(SHOWN), str::parse::<usize>);
-    let most = most.ok().filter(|most| (1..=MOST).contains(most));
-    let most = most.ok_or_else(|| PageError::bad(format!("limit is how many are shown; use 1 to {MOST}")))?;
+    let most = most.ok().filter(|most| (1..=MOST_CHANGES).contains(most));
+    let most =
+        most.ok_or_else(|| PageError::bad(format!("limit is how many are shown; use 1 to {MOST_CHANGES}")))?;
     let answer = ctx.get(&url("/v1/changes", &[("limit", &*most.to_string())])).await?;
     let changes = list(&answer["changes"]);
     Ok(html! {
@@ -34,8 +35,8 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
                 (columns(&[("Number", true), ("When", false), ("Who", false), ("What", false), ("Text", false), ("Effect", false), ("Configuration", true)]))
                 tbody { @for change in changes { (line(ctx, change)) } }
             } }
-            @if changes.len() >= most && most < MOST {
-                p { a href=(url("/ui/changes", &[("limit", &*MOST.to_string())])) { "All that are kept" } }
+            @if changes.len() >= most && most < MOST_CHANGES {
+                p { a href=(url("/ui/changes", &[("limit", &*MOST_CHANGES.to_string())])) { "All that are kept" } }
             }
         }
     })

@@ -126,7 +126,7 @@ fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
         }
     };
     let usual = |low: f64, high: f64| Judged {
-        usual: Some(Usual { low, high, keys_high: 10, days: 9, from_last_day: false }),
+        usual: Some(Usual { low, high, days: 9, from_last_day: false }),
         asked: Some(NOW),
         above_since: None,
     };
