@@ -33,7 +33,7 @@ fn begun() -> (Watch, Arc<Counted>) {
 }
 
 fn saw(watch: &Watch, policy: u16, verdict: Verdict, key: u64) -> bool {
-    watch.saw(Seen { policy, verdict, near: false, key, cost: 1, at: Tick::EPOCH })
+    watch.saw(Seen { policy, verdict, near: false, key, cost: 1 })
 }
 
 fn read(watch: &Watch, path: &str, query: &str) -> Value {
