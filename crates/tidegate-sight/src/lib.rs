@@ -13,7 +13,6 @@ mod live;
 mod numbers;
 mod pages;
 mod usual;
-
 mod watch;
 
-pub use self::watch::{OpenError, SightOptions, Watch};
+pub use self::watch::Watch;

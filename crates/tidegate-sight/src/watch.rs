@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
@@ -57,24 +57,6 @@ const USUAL_AT_ONCE: usize = 4;
 
 /// For how many seconds a share must be unusual: one window longer than the one that it is taken from.
 const UNUSUAL_FOR: u64 = 60;
-
-/// How a watch keeps what it sees.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct SightOptions {
-    /// The folder of the history's file, which is created. `None`: the history is kept in memory, and ends with the
-    /// process.
-    pub folder: Option<PathBuf>,
-}
-
-/// Why a watch cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The system starts no thread.
-    #[error("cannot start the thread that counts decisions")]
-    Thread(#[source] io::Error),
-}
 
 /// Sees the decisions of a server, and answers its pages.
 ///
@@ -152,17 +134,17 @@ impl fmt::Debug for Watch {
 impl Watch {
     /// Opens the history, and starts the thread, which waits until the server begins ([`Sight::begin`]).
     ///
-    /// A history file that cannot be used is a warning in the log; the history is then kept in memory.
+    /// The history's file is in `folder`, which is created; without one the history ends with the process. A file that
+    /// cannot be used is a warning in the log; the history is then kept in memory.
     ///
     /// # Errors
-    /// [`OpenError::Thread`].
-    pub fn open(options: SightOptions) -> Result<Arc<Self>, OpenError> {
-        let SightOptions { folder } = options;
+    /// The system starts no thread.
+    pub fn open(folder: Option<&Path>) -> io::Result<Arc<Self>> {
         let (begun, begins) = mpsc::channel();
-        let watch = Arc::new(Self::new(folder.as_deref(), now_ms() / 1_000, begun));
+        let watch = Arc::new(Self::new(folder, now_ms() / 1_000, begun));
         let weak = Arc::downgrade(&watch);
         let thread = thread::Builder::new().name("sight".to_owned());
-        thread.spawn(move || run(&weak, &begins)).map_err(OpenError::Thread)?;
+        thread.spawn(move || run(&weak, &begins))?;
         Ok(watch)
     }
 
