@@ -1,4 +1,4 @@
-//! What a room beside the server sees of its decisions, and which pages it answers.
+//! What a crate beside the server sees of its decisions, and which pages it answers.
 //!
 //! The server knows only [`Sight`]. Whoever starts the server joins the two ([`crate::ServerOptions::sight`]). Without one,
 //! decisions are told to nobody, and its paths answer 404 with the reason.
@@ -52,9 +52,9 @@ pub struct Seen {
 pub struct Changed {
     /// When, by the gate's clock.
     pub at: Tick,
-    /// What: `policies`, `key`, `breaker`, `switch`, `signal`, or `change` for anything else through the API.
+    /// What: `policies`, `key`, `breaker`, `switch` or `signal`.
     pub what: &'static str,
-    /// The name of the caller's token, `file`, `signal`, or empty if nobody is known.
+    /// The name of the caller's token, `file`, `signal`, `cluster`, or empty if nobody is known.
     pub who: String,
     /// The reason that was given; empty if none.
     pub reason: String,
@@ -118,8 +118,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// Returns what `/v1/live` sends: one JSON object a second, the same text for all listeners.
     fn live(&self) -> watch::Receiver<Arc<str>>;
 
-    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON.
-    /// `reveal`: the caller asks for the names of keys, and may see them; the query then has `reveal=true`.
+    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON. The query has
+    /// only parameters of its path. `reveal`: the caller asks for the names of keys, and may see them.
     ///
     /// # Errors
     /// The status and the detail of a problem.

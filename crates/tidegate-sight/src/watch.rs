@@ -32,7 +32,7 @@ use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
 use crate::history::{History, MOST_CHANGES, Step};
 use crate::live;
-use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
+use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
 use crate::usual::{self, Usual};
 
@@ -249,35 +249,23 @@ impl Watch {
             Some(_) => return Err(query.wrong("step", "use 1s, 1m or 1h")),
             None => step_for(now.saturating_sub(from)),
         };
-        let words: Vec<&str> = query.value("series").unwrap_or("allowed,denied").split(',').collect();
         // What lies before that is not kept, and nothing lies after now.
         let (from, to) = (from.max(now.saturating_sub(LONGEST_WINDOW)), to.min(now.saturating_add(1)));
         let to = to.max(from);
-        let mut series = serde_json::Map::new();
-        if let Some(policy) = query.value("policy") {
-            let points = self.history.policy(policy, step, from, to);
-            if points.is_empty() && self.state.lock().board.number_of(policy).is_none() {
-                return Err(unknown_policy());
+        let words = query.value("series").unwrap_or("allowed,denied");
+        let series = match query.value("policy") {
+            Some(policy) => {
+                let points = self.history.policy(policy, step, from, to);
+                if points.is_empty() && self.state.lock().board.number_of(policy).is_none() {
+                    return Err(unknown_policy());
+                }
+                asked_series(words, &Series::ALL, Series::word, &points, Counts::of)?
             }
-            for word in words {
-                let Some(one) = Series::ALL.into_iter().find(|one| one.word() == word) else {
-                    return Err(bad(unknown_series(word, &Series::ALL.map(Series::word))));
-                };
-                let points: Vec<(u64, u64)> =
-                    points.iter().map(|(at, counts)| (*at, counts.of(one))).collect();
-                series.insert(word.to_owned(), json!(points));
+            None => {
+                let points = self.history.server(step, from, to);
+                asked_series(words, &ServerSeries::ALL, ServerSeries::word, &points, ServerCounts::of)?
             }
-        } else {
-            let points = self.history.server(step, from, to);
-            for word in words {
-                let Some(one) = ServerSeries::ALL.into_iter().find(|one| one.word() == word) else {
-                    return Err(bad(unknown_series(word, &ServerSeries::ALL.map(ServerSeries::word))));
-                };
-                let points: Vec<(u64, u64)> =
-                    points.iter().map(|(at, counts)| (*at, counts.of(one))).collect();
-                series.insert(word.to_owned(), json!(points));
-            }
-        }
+        };
         Ok(json!({ "step": step.seconds(), "series": series }))
     }
 
@@ -378,22 +366,12 @@ impl Sight for Watch {
         let query = Pairs::of(query);
         let answer = match path {
             "/v1/overview" => {
-                query.only(&["w", "reveal"])?;
                 let window = query.window(LONGEST_WINDOW, "use 1m, 15m, 24h or another time up to 90d")?;
-                live::overview(self, window, query.reveal(reveal)?, true)
+                live::overview(self, window, reveal, true)
             }
-            "/v1/history" => {
-                query.only(&["policy", "series", "from", "to", "step"])?;
-                self.history_of(&query)?
-            }
-            "/v1/busiest" => {
-                query.only(&["policy", "by", "w", "limit", "reveal"])?;
-                self.busiest_of(&query, query.reveal(reveal)?)?
-            }
-            "/v1/changes" => {
-                query.only(&["limit"])?;
-                self.changes.read(query.limit(50, MOST_CHANGES)?)
-            }
+            "/v1/history" => self.history_of(&query)?,
+            "/v1/busiest" => self.busiest_of(&query, reveal)?,
+            "/v1/changes" => self.changes.read(query.limit(50, MOST_CHANGES)?),
             _ => return Err((404, "there is nothing at this path".to_owned())),
         };
         Ok(answer.to_string())
@@ -594,9 +572,25 @@ fn unknown_policy() -> Wrong {
     (404, detail.to_owned())
 }
 
-fn unknown_series(word: &str, known: &[&str]) -> String {
-    let word = tidegate::visible::excerpt(word);
-    format!("parameter `series`: `{word}` is not counted; use {}", known.join(", "))
+/// Returns the points of the series that are named, separated by commas.
+fn asked_series<C, S: Copy>(
+    words: &str,
+    all: &[S],
+    word_of: fn(S) -> &'static str,
+    points: &[(u64, C)],
+    count_of: fn(&C, S) -> u64,
+) -> Result<Value, Wrong> {
+    let mut shown = serde_json::Map::new();
+    for word in words.split(',') {
+        let Some(series) = all.iter().copied().find(|series| word_of(*series) == word) else {
+            let known: Vec<&str> = all.iter().copied().map(word_of).collect();
+            let (word, known) = (tidegate::visible::excerpt(word), known.join(", "));
+            return Err(bad(format!("parameter `series`: `{word}` is not counted; use {known}")));
+        };
+        let points = points.iter().map(|(at, counts)| json!([at, count_of(counts, series)]));
+        shown.insert(word.to_owned(), points.collect());
+    }
+    Ok(shown.into())
 }
 
 /// The parameters of a query.
@@ -618,14 +612,6 @@ impl<'q> Pairs<'q> {
         bad(format!("parameter `{name}`: `{value}` cannot be used; {use_this}"))
     }
 
-    fn only(&self, names: &[&str]) -> Result<(), Wrong> {
-        let unknown = self.0.iter().find(|(name, _)| !names.contains(&&**name));
-        unknown.map_or(Ok(()), |(name, _)| {
-            let name = tidegate::visible::excerpt(name);
-            Err(bad(format!("there is no parameter `{name}`; use {}", names.join(", "))))
-        })
-    }
-
     /// Returns the window: at least a minute, and at most so many seconds.
     fn window(&self, longest: u64, use_this: &str) -> Result<Duration, Wrong> {
         let Some(text) = self.value("w") else { return Ok(DEFAULT_WINDOW) };
@@ -637,16 +623,6 @@ impl<'q> Pairs<'q> {
         let Some(text) = self.value("limit") else { return Ok(or) };
         let limit = text.parse::<usize>().ok().filter(|limit| (1..=most).contains(limit));
         limit.ok_or_else(|| self.wrong("limit", &format!("use 1 to {most}")))
-    }
-
-    /// Returns whether names of keys are asked for, by a caller who may see them.
-    fn reveal(&self, may: bool) -> Result<bool, Wrong> {
-        match self.value("reveal") {
-            None | Some("false") => Ok(false),
-            Some("true") if may => Ok(true),
-            Some("true") => Err((403, "names of keys (`reveal=true`) need the scope `keys`".to_owned())),
-            Some(_) => Err(self.wrong("reveal", "use true or false")),
-        }
     }
 }
 

@@ -43,13 +43,7 @@ pub(super) fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
         _ => &["policy", "by", "w", "limit", "reveal"],
     };
     let reveal = Query::of(uri, names)?.flag("reveal")?;
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-    query.extend_pairs(pairs.filter(|(name, _)| name != "reveal"));
-    if reveal {
-        query.append_pair("reveal", "true");
-    }
-    let told = sight.read(uri.path(), &query.finish(), reveal);
+    let told = sight.read(uri.path(), uri.query().unwrap_or_default(), reveal);
     let told = told.map_err(|(status, detail)| {
         Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
     })?;
