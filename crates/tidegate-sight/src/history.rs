@@ -53,6 +53,15 @@ impl Step {
             Self::Hour => 3_600,
         }
     }
+
+    /// Returns the finest step that reaches back for so many seconds.
+    pub(crate) const fn for_last(seconds: u64) -> Self {
+        match seconds {
+            ..=900 => Self::Second,
+            901..=86_400 => Self::Minute,
+            _ => Self::Hour,
+        }
+    }
 }
 
 /// Whether the history is kept, and since when.

@@ -12,6 +12,7 @@ mod history;
 mod live;
 mod numbers;
 mod pages;
+mod query;
 mod usual;
 mod watch;
 

@@ -13,7 +13,7 @@ use crate::busiest::Named;
 use crate::history::Step;
 use crate::numbers::{Refused, Series, ServerSeries};
 use crate::usual::Usual;
-use crate::watch::{Judged, State, Watch, step_for};
+use crate::watch::{Judged, State, Watch};
 
 /// Policies with a row of their own, those with the most refusals first. The number of the others is told.
 const ROWS: usize = 256;
@@ -337,7 +337,7 @@ struct LineSpan {
 impl LineSpan {
     fn new(window: Duration, now: u64) -> Self {
         let window = window.as_secs();
-        let step = step_for(window);
+        let step = Step::for_last(window);
         let steps = step.seconds();
         let each = window.div_ceil(POINTS).next_multiple_of(steps).max(1);
         let points = (window / each).max(1);

@@ -6,7 +6,6 @@
 //!
 //! Locks are taken in this order: the history's, then the state's. So nothing asks the history while it holds the state.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -34,6 +33,7 @@ use crate::history::{History, MOST_CHANGES, Step};
 use crate::live;
 use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
+use crate::query::{DEFAULT_WINDOW, LONGEST_WINDOW, Pairs, Wrong, asked_series, bad};
 use crate::usual::{self, Usual};
 
 /// How often rings are read.
@@ -247,7 +247,7 @@ impl Watch {
             Some("1m") => Step::Minute,
             Some("1h") => Step::Hour,
             Some(_) => return Err(query.wrong("step", "use 1s, 1m or 1h")),
-            None => step_for(now.saturating_sub(from)),
+            None => Step::for_last(now.saturating_sub(from)),
         };
         // What lies before that is not kept, and nothing lies after now.
         let (from, to) = (from.max(now.saturating_sub(LONGEST_WINDOW)), to.min(now.saturating_add(1)));
@@ -543,100 +543,9 @@ fn quantile(counts: &[(u64, u64)], share: f64) -> Option<u64> {
     Some(lower)
 }
 
-// Queries.
-
-/// The window if none is named.
-pub(crate) const DEFAULT_WINDOW: Duration = Duration::from_secs(15 * 60);
-
-/// The longest history, in seconds.
-const LONGEST_WINDOW: u64 = 90 * 86_400;
-
-/// Returns the finest step that reaches back for so many seconds.
-pub(crate) fn step_for(seconds: u64) -> Step {
-    match seconds {
-        ..=900 => Step::Second,
-        901..=86_400 => Step::Minute,
-        _ => Step::Hour,
-    }
-}
-
-/// A status and what is wrong with a query.
-type Wrong = (u16, String);
-
-fn bad(detail: String) -> Wrong {
-    (400, detail)
-}
-
 fn unknown_policy() -> Wrong {
     let detail = "parameter `policy`: no policy of this name was seen; /v1/policies lists those in force";
     (404, detail.to_owned())
-}
-
-/// Returns the points of the series that are named, separated by commas.
-fn asked_series<C, S: Copy>(
-    words: &str,
-    all: &[S],
-    word_of: fn(S) -> &'static str,
-    points: &[(u64, C)],
-    count_of: fn(&C, S) -> u64,
-) -> Result<Value, Wrong> {
-    let mut shown = serde_json::Map::new();
-    for word in words.split(',') {
-        let Some(series) = all.iter().copied().find(|series| word_of(*series) == word) else {
-            let known: Vec<&str> = all.iter().copied().map(word_of).collect();
-            let (word, known) = (tidegate::visible::excerpt(word), known.join(", "));
-            return Err(bad(format!("parameter `series`: `{word}` is not counted; use {known}")));
-        };
-        let points = points.iter().map(|(at, counts)| json!([at, count_of(counts, series)]));
-        shown.insert(word.to_owned(), points.collect());
-    }
-    Ok(shown.into())
-}
-
-/// The parameters of a query.
-struct Pairs<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
-
-impl<'q> Pairs<'q> {
-    fn of(query: &'q str) -> Self {
-        Self(form_urlencoded::parse(query.as_bytes()).collect())
-    }
-
-    /// Returns the first value of a parameter; `None` if it is empty.
-    fn value(&self, name: &str) -> Option<&str> {
-        let pair = self.0.iter().find(|(have, _)| have == name);
-        pair.map(|(_, value)| &**value).filter(|value| !value.is_empty())
-    }
-
-    fn wrong(&self, name: &str, use_this: &str) -> Wrong {
-        let value = tidegate::visible::excerpt(self.value(name).unwrap_or_default());
-        bad(format!("parameter `{name}`: `{value}` cannot be used; {use_this}"))
-    }
-
-    /// Returns the window: at least a minute, and at most so many seconds.
-    fn window(&self, longest: u64, use_this: &str) -> Result<Duration, Wrong> {
-        let Some(text) = self.value("w") else { return Ok(DEFAULT_WINDOW) };
-        let seconds = seconds_of(text).filter(|seconds| (60..=longest).contains(seconds));
-        seconds.map(Duration::from_secs).ok_or_else(|| self.wrong("w", use_this))
-    }
-
-    fn limit(&self, or: usize, most: usize) -> Result<usize, Wrong> {
-        let Some(text) = self.value("limit") else { return Ok(or) };
-        let limit = text.parse::<usize>().ok().filter(|limit| (1..=most).contains(limit));
-        limit.ok_or_else(|| self.wrong("limit", &format!("use 1 to {most}")))
-    }
-}
-
-/// Reads a time such as `15m`.
-fn seconds_of(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]
