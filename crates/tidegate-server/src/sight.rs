@@ -125,8 +125,9 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// The status and the detail of a problem.
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
 
-    /// Answers a request below `/ui/`. It authorizes callers itself, by sessions. `tokens`: whether the server needs
-    /// tokens. `encrypted`: whether the connection is. Slow work must not block the thread.
+    /// Answers a request below `/ui/`, with a form of at most 64 KiB. It authorizes callers itself, by sessions. `tokens`:
+    /// whether the server needs tokens; without them, it has refused other origins and foreign host names already.
+    /// `encrypted`: whether the connection is. Slow work must not block the thread.
     fn page(
         &self,
         request: Request<Bytes>,

@@ -45,9 +45,6 @@ use self::session::{Holder, Sessions};
 const STYLE: &str = include_str!("pages/ui.css");
 const SCRIPT: &str = include_str!("pages/live.js");
 
-/// The longest form, in bytes: the box of Why takes a whole problem body.
-const LONGEST_FORM: usize = 64 << 10;
-
 /// The most parameters of a URL or a form.
 const MOST_PAIRS: usize = 64;
 
@@ -350,16 +347,12 @@ impl Pages {
             "/ui/live.js" if is_get => {
                 return asset(SCRIPT, "text/javascript; charset=utf-8", &parts.headers);
             }
-            "/ui" if is_get => return to("/ui/"),
             _ => {}
         }
         if !is_get && parts.method != Method::POST {
             let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "use GET or POST\n");
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
             return answer;
-        }
-        if body.len() > LONGEST_FORM {
-            return text(StatusCode::PAYLOAD_TOO_LARGE, "a form has at most 64 KiB\n");
         }
         let asked = Asked::of(parts, &body, door.encrypted);
         if !door.tokens
