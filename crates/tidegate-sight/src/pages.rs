@@ -4,8 +4,8 @@
 //! elsewhere, and no script or style stands in a page: a browser refuses both (`Content-Security-Policy`).
 //!
 //! Where the server needs tokens, a caller logs in with one ([`session`]); the cookie counts only here. Where it needs
-//! none, only addresses of this machine are answered, as the server itself does. A change is a form that carries a secret
-//! of its page and comes from it (`Sec-Fetch-Site`, else `Origin`). A `GET` changes nothing.
+//! none, the server itself has refused other origins and foreign host names. A change is a form that carries a secret of
+//! its page and comes from it (`Sec-Fetch-Site`, else `Origin`). A `GET` changes nothing.
 
 mod changes;
 mod frame;
@@ -22,7 +22,6 @@ mod why;
 mod words;
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -55,7 +54,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
@@ -160,25 +158,6 @@ impl Asked {
         Some(lines.next().is_none() && !self.host.is_empty() && authority == Some(self.host.as_str()))
     }
 
-    /// Refuses what the server itself refuses where it needs no token: the requests of other sites' pages, and host
-    /// names that are not this machine's.
-    fn refuse_foreign(&self, encrypted: bool) -> Result<(), PageError> {
-        let of_a_page = self.is_of("cross-site") || self.is_of("same-site");
-        let is_visited =
-            self.headers.get(&FETCH_DEST).is_some_and(|value| value.as_bytes() == b"document".as_slice());
-        let hosts = self.headers.get_all(HOST).iter().count();
-        if (of_a_page && !is_visited) || self.is_same_origin() == Some(false) {
-            let detail = "a web page of another origin may not use this server; open /ui/ itself";
-            return Err(PageError::new(StatusCode::FORBIDDEN, detail));
-        }
-        if hosts > 1 || (!encrypted && !self.host.is_empty() && !names_this_machine(&self.host)) {
-            let detail = "without a token, the server answers only requests for a loopback address or localhost; use \
-                          127.0.0.1 or localhost in the URL, or set a token";
-            return Err(PageError::new(StatusCode::FORBIDDEN, detail));
-        }
-        Ok(())
-    }
-
     /// Checks that a form was sent by its own page. Browsers say where it comes from (`Sec-Fetch-Site`); older ones
     /// send its `Origin`.
     fn refuse_foreign_form(&self, secret: &str) -> Result<(), PageError> {
@@ -224,20 +203,6 @@ fn pairs(text: &[u8]) -> Vec<(String, String)> {
 
 fn theme(word: &str) -> Option<&'static str> {
     ["dark", "light"].into_iter().find(|theme| *theme == word)
-}
-
-fn names_this_machine(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']') {
-            Some((inside, port)) if port.is_empty() || port.starts_with(':') => inside,
-            _ => return false,
-        },
-        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
-    };
-    let name = host.trim_end_matches('.');
-    host.parse::<IpAddr>().is_ok()
-        || name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
 }
 
 /// The pages by their paths.
@@ -355,11 +320,6 @@ impl Pages {
             return answer;
         }
         let asked = Asked::of(parts, &body, door.encrypted);
-        if !door.tokens
-            && let Err(refused) = asked.refuse_foreign(door.encrypted)
-        {
-            return self.alone(&asked, door, refused.status(), "Not allowed", &refused.markup());
-        }
         if is_get
             && let Some(theme) =
                 asked.query.iter().find(|(name, _)| name == "theme").and_then(|(_, of)| theme(of))
