@@ -38,7 +38,7 @@ use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_server::Inside;
 
-use self::frame::{Caller, Context, Frame, KnownPolicies, PAGES, PageError, cut, url};
+use self::frame::{Caller, Context, Frame, KnownPolicies, PAGES, PageError, cut, url, without_theme};
 use self::session::{Holder, Sessions};
 
 const STYLE: &str = include_str!("pages/ui.css");
@@ -433,9 +433,7 @@ impl Pages {
             let error = PageError::new(StatusCode::UNAUTHORIZED, detail);
             return self.alone(asked, door, error.status(), "Log in", &error.markup());
         }
-        let query: Vec<(&str, &str)> =
-            asked.query.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let back = url(&asked.path, &query);
+        let back = url(&asked.path, &asked.query);
         if back == "/ui/" { to("/ui/login") } else { to(&url("/ui/login", &[("to", &back)])) }
     }
 
@@ -623,12 +621,10 @@ fn nothing(path: &str) -> Markup {
 
 /// Remembers the colours, and goes on to the same page.
 fn with_theme(asked: &Asked, theme: &str, encrypted: bool) -> Response<Bytes> {
-    let kept = asked.query.iter().filter(|(name, _)| name != "theme");
-    let kept: Vec<(&str, &str)> = kept.map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let secure = if encrypted { "; Secure" } else { "" };
     let cookie =
         format!("{THEME_COOKIE}={theme}; Path=/ui/; Max-Age=31536000; HttpOnly; SameSite=Strict{secure}");
-    with_cookie(to(&url(&asked.path, &kept)), &cookie)
+    with_cookie(to(&without_theme(&asked.path, &asked.query)), &cookie)
 }
 
 /// The headers of every answer.

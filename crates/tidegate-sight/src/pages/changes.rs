@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame::{
-    Context, PageError, columns, count, cut, list, moment, num, percent, seconds_of, text, url,
+    Context, PageError, columns, count, cut, list, moment, num, percent, seconds_of, text, url, whole,
 };
 use crate::history::MOST_CHANGES;
 
@@ -43,7 +43,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
 }
 
 fn line(ctx: &Context<'_>, change: &Value) -> Markup {
-    let number = change["number"].as_u64().unwrap_or(0);
+    let number = whole(&change["number"]);
     let reason = text(&change["reason"]);
     html! {
         tr id={ "change-" (number) } {
@@ -90,7 +90,7 @@ fn effect(ctx: &Context<'_>, change: &Value) -> Markup {
         return html! { span class="quiet" { (words) } };
     }
     let shares = [num(&effect["denied_share"][0]), num(&effect["denied_share"][1])];
-    let keys = [0, 1].map(|side: usize| effect["keys_refused"][side].as_u64().unwrap_or(0));
+    let keys = [0, 1].map(|side: usize| whole(&effect["keys_refused"][side]));
     let noun = if keys[1] == 1 { "key" } else { "keys" };
     html! {
         "refused " (percent(shares[0])) " → " (percent(shares[1]))

@@ -19,7 +19,7 @@ use tidegate_server::Inside;
 pub(crate) use super::picture::{chart, sparkline};
 pub(crate) use super::words::{
     Mark, ago, columns, command, count, cut, limit_of, limit_words, list, mark, moment, name, nanos, num,
-    number, percent, policy_path, seconds_of, segment, span, stale, text, url,
+    number, percent, policy_path, seconds_of, segment, span, stale, text, url, whole,
 };
 
 /// What a page knows of its request, and how it asks the server.
@@ -137,6 +137,11 @@ impl<'a> Context<'a> {
     /// showing. The server decides again.
     pub(crate) fn may(&self, scope: &str) -> bool {
         self.caller.scopes.is_none_or(|scopes| scopes.contains(&scope))
+    }
+
+    /// The parameter that asks for names of keys, if the caller may see them.
+    pub(crate) fn reveal(&self) -> Option<(&'static str, &'static str)> {
+        self.may("keys").then_some(("reveal", "true"))
     }
 
     /// Returns what forms carry in the field `form`.
@@ -398,7 +403,7 @@ impl Context<'_> {
     }
 
     fn head(&self, frame: Frame<'_>, state: Option<&State>) -> Markup {
-        let (other, word) = if frame.theme == Some("dark") { ("light", "light") } else { ("dark", "dark") };
+        let other = if frame.theme == Some("dark") { "light" } else { "dark" };
         html! {
             ul class="state" {
                 @if let Some(State { configuration, store, away }) = state {
@@ -424,17 +429,21 @@ impl Context<'_> {
                         }
                     } @else { li { "no login needed" } }
                 }
-                li { a href=(with_theme(self.path, self.query, other)) rel="nofollow" { (word) " theme" } }
+                li { a href=(with_theme(self.path, self.query, other)) rel="nofollow" { (other) " theme" } }
             }
         }
     }
 }
 
 fn with_theme(path: &str, query: &[(String, String)], theme: &str) -> String {
-    let kept = query.iter().filter(|(name, _)| name != "theme");
-    let mut pairs: Vec<(&str, &str)> = kept.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    pairs.push(("theme", theme));
-    url(path, &pairs)
+    let kept = without_theme(path, query);
+    let sign = if kept.contains('?') { '&' } else { '?' };
+    format!("{kept}{sign}theme={theme}")
+}
+
+/// The URL of a page without what chooses its colours.
+pub(crate) fn without_theme(path: &str, query: &[(String, String)]) -> String {
+    url(path, query.iter().filter(|(name, _)| name != "theme"))
 }
 
 /// A server with answers that are given, for tests of pages.
@@ -458,6 +467,12 @@ pub(crate) mod canned {
     impl Canned {
         pub(crate) fn new(answers: Vec<(&'static str, u16, Value)>) -> Self {
             Self { answers, asked: Mutex::default(), known: Mutex::default() }
+        }
+
+        /// A context for a page, for a caller that may only read.
+        pub(crate) fn reader<'a>(&'a self, path: &'a str, query: &'a [(String, String)]) -> Context<'a> {
+            let caller = Caller { token: Some("t"), name: "board", scopes: Some(&["read"]), form_token: "f" };
+            Context { caller, ..self.context(path, query, &[]) }
         }
 
         /// A context for a page, for a caller that may do everything.

@@ -3,11 +3,11 @@
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::frame::{
     Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, percent, policy_path,
-    seconds_of, segment, text, url,
+    seconds_of, segment, text, url, whole,
 };
 use super::keys::{THE_ONE, keys_of, names_in};
 
@@ -53,8 +53,7 @@ async fn ask(ctx: &Context<'_>, path: &str) -> Result<Result<Value, Markup>, Pag
 }
 
 async fn breakers(ctx: &Context<'_>, from: usize) -> Result<Markup, PageError> {
-    let names = ctx.may("keys");
-    let answer = match ask(ctx, if names { "/v1/breakers?reveal=true" } else { "/v1/breakers" }).await? {
+    let answer = match ask(ctx, &url("/v1/breakers", ctx.reveal())).await? {
         Ok(answer) => answer,
         Err(instead) => return Ok(instead),
     };
@@ -159,7 +158,7 @@ fn tile(ctx: &Context<'_>, breaker: &Value, key: Option<&[(String, String)]>) ->
 }
 
 fn calls(calls: &Value) -> String {
-    let of = |field: &str| calls[field].as_u64().unwrap_or(0);
+    let of = |field: &str| whole(&calls[field]);
     let (ended, failed, slow) = (of("ended"), of("failed"), of("slow"));
     if ended == 0 {
         return "No call has ended in its window".to_owned();
@@ -179,10 +178,10 @@ fn cause(breaker: &Value) -> Markup {
         @if let Some(share) = breaker["refused_share"].as_f64() { p { "Refuses " (percent(share)) " of the calls" } }
         @if breaker["probe_due"].as_bool() == Some(true) { p { "The next call is the first probe" } }
         @if !probes.is_null() {
-            p { (count(probes["in_flight"].as_u64().unwrap_or(0))) " of " (count(probes["at_most"].as_u64().unwrap_or(0))) " probes under way" }
+            p { (count(whole(&probes["in_flight"]))) " of " (count(whole(&probes["at_most"]))) " probes under way" }
         }
         @if !would.is_null() {
-            p { "Would have opened " (count(would["times"].as_u64().unwrap_or(0))) " times: " (cut(text(&would["by"]), 300)) }
+            p { "Would have opened " (count(whole(&would["times"]))) " times: " (cut(text(&would["by"]), 300)) }
         }
     }
 }
@@ -385,40 +384,31 @@ pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
     };
     match ctx.field("do") {
         Some("force") => {
-            let state = wanted("state")?;
-            let body = body(&[("state", state), ("for", wanted("for")?), ("reason", wanted("reason")?)]);
+            let body =
+                json!({ "state": wanted("state")?, "for": wanted("for")?, "reason": wanted("reason")? });
             ctx.send(Method::PUT, &breaker_path(ctx, wanted("policy")?), &body).await?;
         }
         Some("auto") => {
             // It keeps neither a time nor a reason, and the server takes none.
             let path = breaker_path(ctx, wanted("policy")?);
-            ctx.send(Method::PUT, &path, &body(&[("state", "auto")])).await?;
+            ctx.send(Method::PUT, &path, &json!({ "state": "auto" })).await?;
         }
         Some("off") => {
-            let body = body(&[("state", "off"), ("for", wanted("for")?), ("reason", wanted("reason")?)]);
+            let body = json!({ "state": "off", "for": wanted("for")?, "reason": wanted("reason")? });
             ctx.send(Method::PUT, &switch_path(wanted("switch")?), &body).await?;
         }
         Some("on") => {
             let path = switch_path(wanted("switch")?);
-            ctx.send(Method::PUT, &path, &body(&[("state", "on")])).await?;
+            ctx.send(Method::PUT, &path, &json!({ "state": "on" })).await?;
         }
         _ => return Err(PageError::bad("the form does not say what to do; nothing was changed")),
     }
     Ok("/ui/guards".to_owned())
 }
 
-fn body(members: &[(&str, &str)]) -> Value {
-    let members = members.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value)));
-    Value::Object(members.collect::<Map<_, _>>())
-}
-
 fn breaker_path(ctx: &Context<'_>, policy: &str) -> String {
-    let key: Vec<(&str, &str)> = ctx
-        .fields
-        .iter()
-        .filter_map(|(field, value)| Some((field.strip_prefix(ATTRIBUTE)?, value.as_str())))
-        .collect();
-    url(&format!("/v1/breakers/{}", segment(policy)), &key)
+    let key = ctx.fields.iter().filter_map(|(field, value)| Some((field.strip_prefix(ATTRIBUTE)?, value)));
+    url(&format!("/v1/breakers/{}", segment(policy)), key)
 }
 
 fn switch_path(switch: &str) -> String {
@@ -427,11 +417,7 @@ fn switch_path(switch: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::super::frame::KnownPolicies;
     use super::super::frame::canned::{Canned, pairs};
-    use super::super::keys::limited::reader;
     use super::*;
 
     type Fields<'a> = &'a [(&'a str, &'a str)];
@@ -510,8 +496,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_may_only_read_sees_no_form() {
-        let (canned, known) = (canned(&json!([breaker("pay", "(all)", "open")])), KnownPolicies::default());
-        let page = page(&reader(&canned, &known, "/ui/guards", &[])).await.unwrap().into_string();
+        let canned = canned(&json!([breaker("pay", "(all)", "open")]));
+        let page = page(&canned.reader("/ui/guards", &[])).await.unwrap().into_string();
         assert!(!page.contains("<form") && page.contains("scope <code>admin</code>"), "{page}");
         assert_eq!(canned.asked.lock()[0].1, "/v1/breakers", "without names");
     }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame::{
-    Context, PageError, columns, count, cut, list, name, num, number, policy_path, segment, text, url,
+    Context, PageError, columns, count, cut, list, name, num, number, policy_path, segment, text, url, whole,
 };
 
 /// How many keys are asked for, and shown.
@@ -16,7 +16,7 @@ const ASKED_POLICIES: usize = 20;
 /// The key that all requests share, under a policy without `by`.
 pub(super) const THE_ONE: &str = "(all)";
 
-/// From this length on the text of a key may be cut, and names no key (`top_keys` of the server).
+/// From this length on the text of a key may be cut, by the server or by the watch, and names no key.
 const MAY_BE_CUT: usize = 256;
 
 /// An order: its word in the URL, for people, and the heading of what it counts.
@@ -77,13 +77,11 @@ impl<'a> Asked<'a> {
     }
 
     /// The path that answers it.
-    fn path(&self, reveal: bool) -> String {
+    fn path(&self, ctx: &Context<'_>) -> String {
         let most = LISTED.to_string();
         let mut pairs = vec![("by", self.order.word), ("w", self.window.0), ("limit", &*most)];
         pairs.extend(self.policy.map(|policy| ("policy", policy)));
-        if reveal {
-            pairs.push(("reveal", "true"));
-        }
+        pairs.extend(ctx.reveal());
         url("/v1/busiest", &pairs)
     }
 
@@ -124,7 +122,7 @@ impl<'a> Asked<'a> {
 pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let asked = Asked::of(ctx)?;
     let names = ctx.may("keys");
-    let answer = ctx.get(&asked.path(names)).await?;
+    let answer = ctx.get(&asked.path(ctx)).await?;
     let all = list(&answer["keys"]);
     let rows: Vec<&Value> = all.iter().filter(|row| asked.wants(row)).take(LISTED).collect();
     let keys = if names { keys_of(ctx, &rows).await } else { vec![None; rows.len()] };
@@ -149,7 +147,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
 
 fn line(row: &Value, pairs: Option<&[(String, String)]>) -> Markup {
     let (policy, key) = (text(&row["policy"]), text(&row["key"]));
-    let error = row["error"].as_u64().unwrap_or(0);
+    let error = whole(&row["error"]);
     html! {
         tr {
             td { a href=(policy_path(policy)) { (name(policy)) } }
@@ -158,7 +156,7 @@ fn line(row: &Value, pairs: Option<&[(String, String)]>) -> Markup {
                 None => (name(key)),
             } }
             td class="n" {
-                (count(row["count"].as_u64().unwrap_or(0)))
+                (count(whole(&row["count"])))
                 @if error > 0 { span class="quiet" { " (at most " (count(error)) " too many)" } }
             }
             td class="n" { (number(num(&row["per_second"]))) }
@@ -197,10 +195,8 @@ pub(super) fn names_in(value: &Value) -> Vec<String> {
 }
 
 /// The page of a key.
-pub(super) fn key_path(policy: &str, pairs: &[(String, String)]) -> String {
-    let pairs: Vec<(&str, &str)> =
-        pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    url(&format!("/ui/keys/{}", segment(policy)), &pairs)
+pub(super) fn key_path<'p>(policy: &str, pairs: impl IntoIterator<Item = &'p (String, String)>) -> String {
+    url(&format!("/ui/keys/{}", segment(policy)), pairs)
 }
 
 /// Reads the attributes of a key from its text (`client.ip=203.0.113.9, user.id=ann`); `None` if the text may be cut,
@@ -230,32 +226,11 @@ fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
     Some(pairs)
 }
 
-/// A caller with few rights, for tests of pages.
-#[cfg(test)]
-pub(super) mod limited {
-    use super::super::frame::canned::{Canned, NOW};
-    use super::super::frame::{Asked, Caller, Context, KnownPolicies};
-
-    /// A context for a caller that may only read.
-    pub(crate) fn reader<'a>(
-        canned: &'a Canned,
-        known: &'a KnownPolicies,
-        path: &'a str,
-        query: &'a [(String, String)],
-    ) -> Context<'a> {
-        let caller = Caller { token: Some("t"), name: "board", scopes: Some(&["read"]), form_token: "f" };
-        let asked = Asked { path, query, fields: &[], now: NOW, address: "http://127.0.0.1:8081" };
-        Context::new(asked, caller, canned, known)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::KnownPolicies;
     use super::super::frame::canned::{Canned, pairs};
-    use super::limited::reader;
     use super::*;
 
     fn canned() -> Canned {
@@ -287,8 +262,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_the_right_keys_are_digests_and_the_page_says_which_right_it_is() {
-        let (canned, known) = (canned(), KnownPolicies::default());
-        let page = page(&reader(&canned, &known, "/ui/keys", &[])).await.unwrap().into_string();
+        let canned = canned();
+        let page = page(&canned.reader("/ui/keys", &[])).await.unwrap().into_string();
         assert!(page.contains("scope <code>keys</code>"), "{page}");
         assert_eq!(canned.asked.lock()[0].1, "/v1/busiest?by=denied&w=15m&limit=100");
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::frame::{
     Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of,
-    span, text, url,
+    span, text, url, whole,
 };
 
 /// How much of a text without an id is shown again, in characters.
@@ -31,11 +31,8 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
         });
     };
     let reveal = ctx.may("keys");
-    let mut pairs = vec![("id", &*id)];
-    if reveal {
-        pairs.push(("reveal", "true"));
-    }
-    let answer = match ctx.get(&url("/v1/explain", &pairs)).await {
+    let pairs = [("id", &*id)].into_iter().chain(ctx.reveal());
+    let answer = match ctx.get(&url("/v1/explain", pairs)).await {
         Ok(answer) => answer,
         Err(error) if error.status() == StatusCode::NOT_FOUND => {
             return Ok(html! {
@@ -158,7 +155,7 @@ fn configuration(value: &Value) -> Markup {
 /// What each limit saw when the request came.
 fn seen(answer: &Value) -> Markup {
     let limits = list(&answer["limits"]);
-    let left_out = answer["limits_left_out"].as_u64().unwrap_or(0);
+    let left_out = whole(&answer["limits_left_out"]);
     if limits.is_empty() {
         return html! { p { "No limit was asked." } };
     }
@@ -179,7 +176,7 @@ fn seen(answer: &Value) -> Markup {
                     None => "unknown",
                 } }
                 td class="n" { (had(limit)) }
-                td class="n" { (count(limit["of"].as_u64().unwrap_or(0))) }
+                td class="n" { (count(whole(&limit["of"]))) }
             } } }
         } }
         @if left_out > 0 { p { "And " (count(left_out)) " more limits, which are not kept." } }
@@ -187,7 +184,7 @@ fn seen(answer: &Value) -> Markup {
 }
 
 fn had(limit: &Value) -> String {
-    let mut had = count(limit["has"].as_u64().unwrap_or(0));
+    let mut had = count(whole(&limit["has"]));
     if text(&limit["counts"]) == "places" {
         had += " places free";
     }
