@@ -33,6 +33,7 @@ use http::header::{
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use maud::{Markup, html};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
@@ -91,7 +92,7 @@ struct Door<'a> {
 
 /// A request, read.
 #[derive(Debug)]
-struct Asked {
+struct PageRequest {
     path: String,
     query: Vec<(String, String)>,
     fields: Vec<(String, String)>,
@@ -103,7 +104,7 @@ struct Asked {
     is_post: bool,
 }
 
-impl Asked {
+impl PageRequest {
     fn of(parts: Parts, body: &Bytes, encrypted: bool) -> Self {
         let Parts { method, uri, headers, .. } = parts;
         let is_post = method == Method::POST;
@@ -319,7 +320,7 @@ impl Pages {
             answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
             return answer;
         }
-        let asked = Asked::of(parts, &body, door.encrypted);
+        let asked = PageRequest::of(parts, &body, door.encrypted);
         if is_get
             && let Some(theme) =
                 asked.query.iter().find(|(name, _)| name == "theme").and_then(|(_, of)| theme(of))
@@ -340,13 +341,13 @@ impl Pages {
     /// Answers who may see pages.
     async fn answer_known(
         &self,
-        asked: &Asked,
+        asked: &PageRequest,
         door: Door<'_>,
         holder: Option<&Arc<Holder>>,
     ) -> Response<Bytes> {
         let ctx = self.context(asked, door, holder);
         if asked.is_post
-            && let Err(refused) = asked.refuse_foreign_form(ctx.form_token())
+            && let Err(refused) = asked.refuse_foreign_form(ctx.caller.form_token)
         {
             return framed(asked, &ctx, "Not allowed", "", false, Err(refused)).await;
         }
@@ -381,7 +382,7 @@ impl Pages {
 
     fn context<'a>(
         &'a self,
-        asked: &'a Asked,
+        asked: &'a PageRequest,
         door: Door<'a>,
         holder: Option<&'a Arc<Holder>>,
     ) -> Context<'a> {
@@ -399,20 +400,23 @@ impl Pages {
                 form_token: self.form.as_deref().unwrap_or_default(),
             },
         };
-        let of = frame::Asked {
+        Context {
             path: &asked.path,
             query: &asked.query,
             fields: &asked.fields,
             now: door.at.wall,
+            caller,
             address: &asked.address,
-        };
-        Context::new(of, caller, door.inside, &self.known)
+            inside: door.inside,
+            known: &self.known,
+            head: Mutex::default(),
+        }
     }
 
     /// Shows something to a caller who is not known.
     fn alone(
         &self,
-        asked: &Asked,
+        asked: &PageRequest,
         door: Door<'_>,
         status: StatusCode,
         title: &str,
@@ -424,7 +428,7 @@ impl Pages {
     }
 
     /// Answers a caller who has to log in first.
-    fn nobody(&self, asked: &Asked, door: Door<'_>) -> Response<Bytes> {
+    fn nobody(&self, asked: &PageRequest, door: Door<'_>) -> Response<Bytes> {
         if asked.path == "/ui/overview.json" {
             return text(StatusCode::UNAUTHORIZED, "log in at /ui/login\n");
         }
@@ -437,7 +441,7 @@ impl Pages {
         if back == "/ui/" { to("/ui/login") } else { to(&url("/ui/login", &[("to", &back)])) }
     }
 
-    async fn log_in(&self, asked: &Asked, door: Door<'_>) -> Response<Bytes> {
+    async fn log_in(&self, asked: &PageRequest, door: Door<'_>) -> Response<Bytes> {
         if !door.tokens {
             return to("/ui/");
         }
@@ -462,7 +466,7 @@ impl Pages {
     }
 
     /// Opens a session for the token in a form, if the server accepts it.
-    async fn try_token(&self, asked: &Asked, door: Door<'_>) -> Result<Arc<Holder>, PageError> {
+    async fn try_token(&self, asked: &PageRequest, door: Door<'_>) -> Result<Arc<Holder>, PageError> {
         asked.refuse_foreign_form(self.form.as_deref().unwrap_or_default())?;
         self.sessions.attempt(door.at.steady).map_err(|wait| {
             let detail = format!("too many wrong tokens were tried; try again in {wait} s");
@@ -495,7 +499,7 @@ impl Pages {
 
     async fn log_out(
         &self,
-        asked: &Asked,
+        asked: &PageRequest,
         ctx: &Context<'_>,
         door: Door<'_>,
         holder: Option<&Arc<Holder>>,
@@ -538,14 +542,14 @@ impl Pages {
 
 /// Puts a page, or why it cannot be shown, into the frame.
 async fn framed(
-    asked: &Asked,
+    asked: &PageRequest,
     ctx: &Context<'_>,
     title: &str,
     section: &str,
     renews: bool,
     shown: Result<Markup, PageError>,
 ) -> Response<Bytes> {
-    ctx.learn_state().await;
+    ctx.learn_head().await;
     let (status, main) = match shown {
         Ok(main) => (StatusCode::OK, main),
         Err(error) => (error.status(), error.markup()),
@@ -620,7 +624,7 @@ fn nothing(path: &str) -> Markup {
 }
 
 /// Remembers the colours, and goes on to the same page.
-fn with_theme(asked: &Asked, theme: &str, encrypted: bool) -> Response<Bytes> {
+fn with_theme(asked: &PageRequest, theme: &str, encrypted: bool) -> Response<Bytes> {
     let secure = if encrypted { "; Secure" } else { "" };
     let cookie =
         format!("{THEME_COOKIE}={theme}; Path=/ui/; Max-Age=31536000; HttpOnly; SameSite=Strict{secure}");

@@ -41,23 +41,13 @@ pub(crate) struct Context<'a> {
     pub(crate) fields: &'a [(String, String)],
     /// Now, in seconds since 1970.
     pub(crate) now: u64,
-    caller: Caller<'a>,
+    pub(crate) caller: Caller<'a>,
     /// Where the caller reached the server: `http://127.0.0.1:8081`.
-    address: &'a str,
-    inside: &'a dyn Inside,
-    known: &'a KnownPolicies,
-    /// What the frame shows of the server, from the last overview that was asked for.
-    state: Mutex<Option<State>>,
-}
-
-/// What a request asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
-    pub(crate) path: &'a str,
-    pub(crate) query: &'a [(String, String)],
-    pub(crate) fields: &'a [(String, String)],
-    pub(crate) now: u64,
     pub(crate) address: &'a str,
+    pub(crate) inside: &'a dyn Inside,
+    pub(crate) known: &'a KnownPolicies,
+    /// From the last overview that was asked for.
+    pub(crate) head: Mutex<Option<Head>>,
 }
 
 /// Who asks for a page. `Debug` shows no secret.
@@ -96,28 +86,13 @@ pub(crate) type KnownPolicies = Mutex<(Option<u64>, Arc<HashMap<String, PolicyWo
 
 /// What the head of a page shows of the server.
 #[derive(Clone, Debug, Default)]
-struct State {
+pub(crate) struct Head {
     configuration: Option<u64>,
     store: String,
     away: Option<String>,
 }
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(
-        asked: Asked<'a>,
-        caller: Caller<'a>,
-        inside: &'a dyn Inside,
-        known: &'a KnownPolicies,
-    ) -> Self {
-        let Asked { path, query, fields, now, address } = asked;
-        Self { path, query, fields, now, caller, address, inside, known, state: Mutex::new(None) }
-    }
-
-    /// Where the caller reached the server: `http://127.0.0.1:8081`.
-    pub(crate) fn address(&self) -> &'a str {
-        self.address
-    }
-
     /// Whether the server needs tokens.
     pub(crate) fn needs_token(&self) -> bool {
         self.caller.token.is_some()
@@ -144,14 +119,9 @@ impl<'a> Context<'a> {
         self.may("keys").then_some(("reveal", "true"))
     }
 
-    /// Returns what forms carry in the field `form`.
-    pub(crate) fn form_token(&self) -> &'a str {
-        self.caller.form_token
-    }
-
     /// The hidden field that each form begins with.
     pub(crate) fn form_field(&self) -> Markup {
-        html! { input type="hidden" name="form" value=(self.form_token()); }
+        html! { input type="hidden" name="form" value=(self.caller.form_token); }
     }
 
     /// Asks the server (`/v1/…`) with the caller's token.
@@ -161,7 +131,7 @@ impl<'a> Context<'a> {
     pub(crate) async fn get(&self, path: &str) -> Result<Value, PageError> {
         let value = self.ask(Method::GET, path, Bytes::new()).await?;
         if path.starts_with("/v1/overview") {
-            *self.state.lock() = Some(State::of(&value));
+            *self.head.lock() = Some(Head::of(&value));
         }
         Ok(value)
     }
@@ -205,8 +175,8 @@ impl<'a> Context<'a> {
     }
 
     /// Learns what the head of a page shows, unless the page has asked already.
-    pub(crate) async fn learn_state(&self) {
-        if self.state.lock().is_none() {
+    pub(crate) async fn learn_head(&self) {
+        if self.head.lock().is_none() {
             // The page is shown without it too.
             let _ = self.get("/v1/overview?w=1m").await;
         }
@@ -249,7 +219,7 @@ fn first<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
     (!value.is_empty()).then_some(value)
 }
 
-impl State {
+impl Head {
     fn of(overview: &Value) -> Self {
         Self {
             configuration: overview["configuration"]["number"].as_u64(),
@@ -360,7 +330,7 @@ pub(crate) struct Frame<'a> {
 impl Context<'_> {
     /// Puts the frame around the contents of `main`.
     pub(crate) fn page(&self, frame: Frame<'_>, main: &Markup) -> String {
-        let state = self.state.lock().clone();
+        let shown = self.head.lock().clone();
         let markup = html! {
             (DOCTYPE)
             html lang="en" data-theme=[frame.theme] {
@@ -384,7 +354,7 @@ impl Context<'_> {
                                 }
                             } }
                         }
-                        (self.head(frame, state.as_ref()))
+                        (self.header(frame, shown.as_ref()))
                     }
                     main id="main" tabindex="-1" { (main) }
                     @if frame.navigates {
@@ -402,11 +372,11 @@ impl Context<'_> {
         markup.into_string()
     }
 
-    fn head(&self, frame: Frame<'_>, state: Option<&State>) -> Markup {
+    fn header(&self, frame: Frame<'_>, shown: Option<&Head>) -> Markup {
         let other = if frame.theme == Some("dark") { "light" } else { "dark" };
         html! {
             ul class="state" {
-                @if let Some(State { configuration, store, away }) = state {
+                @if let Some(Head { configuration, store, away }) = shown {
                     @if let Some(number) = configuration { li { a href="/ui/changes" { "config #" (number) } } }
                     li data-live="store" {
                         @match away {
@@ -483,8 +453,17 @@ pub(crate) mod canned {
             fields: &'a [(String, String)],
         ) -> Context<'a> {
             let caller = Caller { token: None, name: "", scopes: None, form_token: "form-secret" };
-            let asked = Asked { path, query, fields, now: NOW, address: "http://127.0.0.1:8081" };
-            Context::new(asked, caller, self, &self.known)
+            Context {
+                path,
+                query,
+                fields,
+                now: NOW,
+                caller,
+                address: "http://127.0.0.1:8081",
+                inside: self,
+                known: &self.known,
+                head: Mutex::default(),
+            }
         }
     }
 

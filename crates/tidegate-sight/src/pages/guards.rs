@@ -66,7 +66,7 @@ async fn breakers(ctx: &Context<'_>, from: usize) -> Result<Markup, PageError> {
             }
         });
     }
-    all.sort_by_key(|breaker| State::of(text(&breaker["state"])).place());
+    all.sort_by_key(|breaker| BreakerState::of(text(&breaker["state"])).place());
     let total = all.len();
     let closed = all.iter().filter(|breaker| text(&breaker["state"]) == "closed").count();
     let shown: Vec<&Value> = all.into_iter().skip(from).take(TILES).collect();
@@ -92,14 +92,14 @@ fn page_from(from: usize) -> String {
 
 /// What a state looks like: a shape and words beside the colour.
 #[derive(Clone, Copy)]
-struct State {
+struct BreakerState {
     shape: &'static str,
     class: &'static str,
     words: &'static str,
     forced: bool,
 }
 
-impl State {
+impl BreakerState {
     const fn new(shape: &'static str, class: &'static str, words: &'static str, forced: bool) -> Self {
         Self { shape, class, words, forced }
     }
@@ -131,7 +131,7 @@ impl State {
 
 fn tile(ctx: &Context<'_>, breaker: &Value, key: Option<&[(String, String)]>) -> Markup {
     let policy = text(&breaker["policy"]);
-    let state = State::of(text(&breaker["state"]));
+    let state = BreakerState::of(text(&breaker["state"]));
     let key_text = text(&breaker["key"]);
     let at = |field: &str| seconds_of(text(&breaker[field]));
     html! {
@@ -190,7 +190,7 @@ fn breaker_forms(
     ctx: &Context<'_>,
     breaker: &Value,
     key: Option<&[(String, String)]>,
-    state: State,
+    state: BreakerState,
 ) -> Markup {
     let Some(key) = key else {
         return html! {

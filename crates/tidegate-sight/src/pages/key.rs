@@ -12,7 +12,7 @@ use super::frame::{
 use super::keys::{key_path, names_in};
 
 /// The key that the URL names, under its policy.
-struct Asked {
+struct NamedKey {
     policy: String,
     /// As the server describes it.
     words: Value,
@@ -23,7 +23,7 @@ struct Asked {
     plan: Vec<(String, String)>,
 }
 
-impl Asked {
+impl NamedKey {
     async fn of(ctx: &Context<'_>, policy: &str) -> Result<Self, PageError> {
         let words = ctx.get(&format!("/v1/policies/{}", segment(policy))).await?;
         let by = names_in(&words["by"]);
@@ -71,7 +71,7 @@ impl Asked {
 
 /// Shows one key, or asks which one.
 pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, PageError> {
-    let asked = Asked::of(ctx, policy).await?;
+    let asked = NamedKey::of(ctx, policy).await?;
     if !asked.is_named() {
         return Ok(which(&asked));
     }
@@ -95,7 +95,7 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
     })
 }
 
-fn which(asked: &Asked) -> Markup {
+fn which(asked: &NamedKey) -> Markup {
     let attributes: Vec<&str> = asked.by.iter().map(String::as_str).collect();
     html! {
         h1 { "Key of " (name(&asked.policy)) }
@@ -126,7 +126,7 @@ fn block_words(ctx: &Context<'_>, block: &Value) -> Markup {
     }
 }
 
-fn standing(asked: &Asked, standing: &Value) -> Markup {
+fn standing(asked: &NamedKey, standing: &Value) -> Markup {
     let Some(limits) = standing.as_array() else {
         return html! { p { "What is left of its limits is not known: the store did not answer." } };
     };
@@ -193,7 +193,7 @@ fn counted(shown: &Value) -> Markup {
     }
 }
 
-fn forms(ctx: &Context<'_>, asked: &Asked, shown: &Value) -> Markup {
+fn forms(ctx: &Context<'_>, asked: &NamedKey, shown: &Value) -> Markup {
     let action = asked.page_path();
     html! {
         h2 { "Change" }
@@ -227,7 +227,7 @@ fn forms(ctx: &Context<'_>, asked: &Asked, shown: &Value) -> Markup {
 
 /// Takes a form of the page.
 pub(crate) async fn post(ctx: &Context<'_>, policy: &str) -> Result<String, PageError> {
-    let asked = Asked::of(ctx, policy).await?;
+    let asked = NamedKey::of(ctx, policy).await?;
     if !asked.is_named() {
         return Err(PageError::bad("name every attribute of the key"));
     }

@@ -56,14 +56,14 @@ const ORDERS: [Order; 3] = [
 const WINDOWS: [(&str, &str); 3] = [("1m", "minute"), ("15m", "15 minutes"), ("24h", "24 hours")];
 
 /// What the URL asks for.
-struct Asked<'a> {
+struct Listing<'a> {
     order: &'static Order,
     window: (&'static str, &'static str),
     policy: Option<&'a str>,
     contains: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Listing<'a> {
     fn of(ctx: &Context<'a>) -> Result<Self, PageError> {
         let by = ctx.param("by").unwrap_or("denied");
         let order = ORDERS.iter().find(|order| order.word == by);
@@ -120,7 +120,7 @@ impl<'a> Asked<'a> {
 
 /// Shows the busiest keys.
 pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
-    let asked = Asked::of(ctx)?;
+    let asked = Listing::of(ctx)?;
     let names = ctx.may("keys");
     let answer = ctx.get(&asked.path(ctx)).await?;
     let all = list(&answer["keys"]);

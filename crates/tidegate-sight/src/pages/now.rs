@@ -376,9 +376,9 @@ fn first_run(ctx: &Context<'_>) -> Markup {
             p { "Ask for a decision, where decisions are served (" code { "server.http" } "; 127.0.0.1:8080 unless the file says otherwise):" }
             (command("curl -i localhost:8080/v1/check -d '{\"attributes\": {\"client.ip\": \"203.0.113.9\", \"request.path\": \"/\"}}'"))
             p { "Watch refusals as they happen:" }
-            (command(&format!("curl -N {}/v1/events", ctx.address())))
+            (command(&format!("curl -N {}/v1/events", ctx.address)))
             p { "The same in a terminal:" }
-            (command(&format!("tidegate top --server {}", ctx.address())))
+            (command(&format!("tidegate top --server {}", ctx.address)))
             @if ctx.needs_token() {
                 p class="quiet" { "These need a token: " code { "-H \"authorization: Bearer $TIDEGATE_TOKEN\"" } " for curl, the variable itself for tidegate." }
             }

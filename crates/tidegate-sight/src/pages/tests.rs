@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
