@@ -84,22 +84,20 @@ pub struct Vitals {
     pub configuration: (u64, Tick),
 }
 
-/// Reads [`Vitals`].
-pub trait Pulse: fmt::Debug + Send + Sync {
+/// What a sight asks the server.
+pub trait WatchedServer: fmt::Debug + Send + Sync {
     /// Reads the counts. Takes some microseconds.
     fn vitals(&self) -> Vitals;
-}
 
-/// Asks the server's own HTTP paths for operators without a connection, as a caller with the request's headers.
-pub trait Inside: fmt::Debug + Send + Sync {
-    /// Answers as the address for operators would. A stream (`/v1/events`, `/v1/live`) is answered with 406.
+    /// Answers as the address for operators would, without a connection, to a caller with the request's headers. A stream
+    /// (`/v1/events`, `/v1/live`) is answered with 406.
     fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>>;
 }
 
 /// Sees decisions, and answers pages and questions about them.
 pub trait Sight: fmt::Debug + Send + Sync {
     /// Begins: called once, before the first decision. Policies may have their numbers already.
-    fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>);
+    fn begin(&self, server: Arc<dyn WatchedServer>);
 
     /// Returns the number of a policy: the same for the same name as long as the process runs. `per_second` is the rate
     /// of its first limit with one rate for all keys, in units.

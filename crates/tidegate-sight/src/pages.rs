@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::Inside;
+use tidegate_server::WatchedServer;
 
 use self::frame::{Caller, Context, Frame, KnownPolicies, PAGES, PageError, cut, url, without_theme};
 use self::session::{Holder, Sessions};
@@ -84,7 +84,7 @@ struct Moment {
 /// How the server was reached, and what it needs.
 #[derive(Clone, Copy, Debug)]
 struct Door<'a> {
-    inside: &'a dyn Inside,
+    server: &'a dyn WatchedServer,
     tokens: bool,
     encrypted: bool,
     at: Moment,
@@ -295,14 +295,14 @@ impl Pages {
     pub(crate) async fn answer(
         &self,
         request: Request<Bytes>,
-        inside: &dyn Inside,
+        server: &dyn WatchedServer,
         tokens: bool,
         encrypted: bool,
     ) -> Response<Bytes> {
         let tick = SystemClock::new().now();
         let seconds = |tick: Tick| tick.as_nanos() / 1_000_000_000;
         let at = Moment { steady: seconds(tick), wall: seconds(SystemClock::wall_time(tick)) };
-        self.answer_at(request, Door { inside, tokens, encrypted, at }).await
+        self.answer_at(request, Door { server, tokens, encrypted, at }).await
     }
 
     async fn answer_at(&self, request: Request<Bytes>, door: Door<'_>) -> Response<Bytes> {
@@ -407,7 +407,7 @@ impl Pages {
             now: door.at.wall,
             caller,
             address: &asked.address,
-            inside: door.inside,
+            server: door.server,
             known: &self.known,
             head: Mutex::default(),
         }
@@ -483,13 +483,13 @@ impl Pages {
         }
         // The server lets the answer to a wrong token wait.
         let tried =
-            frame::ask(door.inside, Some(token), Method::GET, "/v1/overview?w=1m", Bytes::new()).await;
+            frame::ask(door.server, Some(token), Method::GET, "/v1/overview?w=1m", Bytes::new()).await;
         if tried.as_ref().is_err_and(|error| error.status() == StatusCode::UNAUTHORIZED) {
             return Err(wrong());
         }
         self.sessions.forgive();
         tried?;
-        let (name, scopes) = holder_of(door.inside, token).await;
+        let (name, scopes) = holder_of(door.server, token).await;
         let before = asked.cookie(session::cookie_name(door.encrypted));
         self.sessions.open(token, name, scopes, before, door.at.steady).ok_or_else(|| {
             let detail = "the system has no random bits for a session";
@@ -566,14 +566,14 @@ async fn framed(
 
 /// Learns the name of a token and its scopes (`None`: all) from refusals, which say both. What is asked for changes
 /// nothing: there is no policy without a name.
-async fn holder_of(inside: &dyn Inside, token: &str) -> (String, Option<Vec<&'static str>>) {
+async fn holder_of(server: &dyn WatchedServer, token: &str) -> (String, Option<Vec<&'static str>>) {
     // What is refused, and what the token can do at least if the refusal cannot be read.
     let questions = [
         (Method::PUT, "/v1/breakers/", vec!["read"]),
         (Method::GET, "/v1/busiest?by=denied&w=1m&limit=1&reveal=true", vec!["read", "admin"]),
     ];
     for (method, path, at_least) in questions {
-        if let Err(refused) = frame::ask(inside, Some(token), method, path, Bytes::new()).await
+        if let Err(refused) = frame::ask(server, Some(token), method, path, Bytes::new()).await
             && refused.status() == StatusCode::FORBIDDEN
         {
             let (name, scopes) = read_refusal(refused.detail()).unwrap_or((String::new(), at_least));

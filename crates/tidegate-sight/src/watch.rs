@@ -22,7 +22,7 @@ use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Inside, Pulse, Seen, Sight, Vitals};
+use tidegate_server::{Changed, Seen, Sight, Vitals, WatchedServer};
 use tokio::sync::watch;
 
 use crate::board::{Board, Recent};
@@ -72,15 +72,9 @@ pub struct Watch {
     changes: Changes,
     pages: Pages,
     live: watch::Sender<Arc<str>>,
-    server: OnceLock<ServerParts>,
+    server: OnceLock<Arc<dyn WatchedServer>>,
     /// Wakes the thread when the watch begins; its end ends the thread.
     begun: mpsc::Sender<()>,
-}
-
-/// What the watch asks the server.
-struct ServerParts {
-    pulse: Arc<dyn Pulse>,
-    inside: Arc<dyn Inside>,
 }
 
 /// A name that a door told.
@@ -193,7 +187,7 @@ impl Watch {
             (fullest, state.begin_second(now_ms / 1_000))
         };
         if let Some(ended) = ended {
-            self.end_second(ended, &server.pulse.vitals());
+            self.end_second(ended, &server.vitals());
         }
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
     }
@@ -323,11 +317,11 @@ fn now_ms() -> u64 {
 }
 
 impl Sight for Watch {
-    fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>) {
-        let vitals = pulse.vitals();
-        self.state.lock().read_first(vitals);
+    fn begin(&self, server: Arc<dyn WatchedServer>) {
+        let first = server.vitals();
+        self.state.lock().read_first(first);
         // The first server is watched, if there are several.
-        _ = self.server.set(ServerParts { pulse, inside });
+        _ = self.server.set(server);
         // The thread is there as long as the watch.
         _ = self.begun.send(());
     }
@@ -385,7 +379,7 @@ impl Sight for Watch {
     ) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
         Box::pin(async move {
             if let Some(server) = self.server.get() {
-                return self.pages.answer(request, &*server.inside, tokens, encrypted).await;
+                return self.pages.answer(request, &**server, tokens, encrypted).await;
             }
             let mut response = Response::new(Bytes::from_static(b"the server has not begun yet\n"));
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::{Method, Request, StatusCode};
 use hyper::body::Bytes;
 use serde_json::json;
-use tidegate_server::{Inside, OpenStore, Verdict};
+use tidegate_server::{OpenStore, Verdict, WatchedServer};
 use tokio::net::TcpStream;
 
 use crate::running::engine::{ERRS, Engine};
@@ -123,7 +123,7 @@ async fn without_its_engine_a_policy_tells_an_error() {
     engine.be(ERRS);
     server.check("203.0.113.9").await;
     assert_eq!(sight.verdicts("per-ip")[0], Verdict::Error);
-    let vitals = sight.pulse().vitals();
+    let vitals = sight.server().vitals();
     assert!(vitals.store == "engine" && vitals.store_errors > 0, "{vitals:?}");
 }
 
@@ -133,7 +133,7 @@ async fn vitals_are_the_counts_of_the_server() {
     for _ in 0..3 {
         server.check("203.0.113.9").await;
     }
-    let vitals = sight.pulse().vitals();
+    let vitals = sight.server().vitals();
     assert_eq!(vitals.requests, [2, 0, 1, 0, 0, 0, 0]);
     assert_eq!(vitals.durations.iter().map(|(_, count)| count).sum::<u64>(), 3);
     assert_eq!(vitals.durations.last().unwrap().0, u64::MAX);
@@ -141,32 +141,32 @@ async fn vitals_are_the_counts_of_the_server() {
     assert_eq!(vitals.configuration, (1, NOON));
 }
 
-async fn asked(inside: &dyn Inside, path: &str, token: Option<&str>) -> (u16, String) {
+async fn asked(watched: &dyn WatchedServer, path: &str, token: Option<&str>) -> (u16, String) {
     let mut request = Request::builder().uri(path).header("origin", "http://evil.example");
     if let Some(token) = token {
         request = request.header("x-tidegate-token", token);
     }
-    let answer = inside.ask(request.body(Bytes::new()).unwrap()).await;
+    let answer = watched.ask(request.body(Bytes::new()).unwrap()).await;
     (answer.status().as_u16(), String::from_utf8(answer.body().to_vec()).unwrap())
 }
 
 #[tokio::test]
 async fn pages_ask_what_their_reader_may_ask() {
     let (_server, sight) = seen(FILE).await;
-    let inside = sight.inside();
-    let (status, text) = asked(&*inside, "/v1/policies/per-ip", None).await;
+    let watched = sight.server();
+    let (status, text) = asked(&*watched, "/v1/policies/per-ip", None).await;
     assert!(status == 200 && text.contains("gcra 10/min burst 2"), "{text}");
     for stream in ["/v1/events", "/v1/live"] {
-        assert_eq!(asked(&*inside, stream, None).await.0, 406);
+        assert_eq!(asked(&*watched, stream, None).await.0, 406);
     }
-    assert_eq!(asked(&*inside, "/ui/", None).await.0, 404);
+    assert_eq!(asked(&*watched, "/ui/", None).await.0, 404);
 
     let dir = tempfile::tempdir().unwrap();
     let (server, sight) = with_tokens(FILE, &dir, &format!("ann metrics {ANN}\n")).await;
-    let inside = sight.inside();
-    assert_eq!(asked(&*inside, "/v1/policies", None).await.0, 401);
-    assert_eq!(asked(&*inside, "/v1/policies", Some(ANN)).await.0, 403);
-    assert_eq!(asked(&*inside, "/version", Some(ANN)).await.0, 200);
+    let watched = sight.server();
+    assert_eq!(asked(&*watched, "/v1/policies", None).await.0, 401);
+    assert_eq!(asked(&*watched, "/v1/policies", Some(ANN)).await.0, 403);
+    assert_eq!(asked(&*watched, "/version", Some(ANN)).await.0, 200);
     server.handle.stop();
     server.stopped().await;
     drop(sight);

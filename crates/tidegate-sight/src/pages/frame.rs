@@ -14,7 +14,7 @@ use http::{Method, Request, StatusCode};
 use maud::{DOCTYPE, Markup, html};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tidegate_server::Inside;
+use tidegate_server::WatchedServer;
 
 pub(crate) use super::picture::{chart, sparkline};
 pub(crate) use super::words::{
@@ -44,7 +44,7 @@ pub(crate) struct Context<'a> {
     pub(crate) caller: Caller<'a>,
     /// Where the caller reached the server: `http://127.0.0.1:8081`.
     pub(crate) address: &'a str,
-    pub(crate) inside: &'a dyn Inside,
+    pub(crate) server: &'a dyn WatchedServer,
     pub(crate) known: &'a KnownPolicies,
     /// From the last overview that was asked for.
     pub(crate) head: Mutex<Option<Head>>,
@@ -147,7 +147,7 @@ impl<'a> Context<'a> {
     }
 
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Value, PageError> {
-        ask(self.inside, self.caller.token, method, path, body).await
+        ask(self.server, self.caller.token, method, path, body).await
     }
 
     /// Returns the words of all policies. They are asked for once for each configuration.
@@ -188,7 +188,7 @@ impl<'a> Context<'a> {
 /// # Errors
 /// [`PageError`] of the server's problem, or if the answer is not JSON.
 pub(crate) async fn ask(
-    inside: &dyn Inside,
+    server: &dyn WatchedServer,
     token: Option<&str>,
     method: Method,
     path: &str,
@@ -202,7 +202,7 @@ pub(crate) async fn ask(
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let request = request.body(body).map_err(|_| PageError::bad("this address cannot be read"))?;
-    let (parts, body) = inside.ask(request).await.into_parts();
+    let (parts, body) = server.ask(request).await.into_parts();
     let value = serde_json::from_slice::<Value>(&body);
     if !parts.status.is_success() {
         return Err(PageError::of(parts.status, &value.unwrap_or_default()));
@@ -422,6 +422,7 @@ pub(crate) mod canned {
     use std::pin::Pin;
 
     use http::Response;
+    use tidegate_server::Vitals;
 
     use super::*;
 
@@ -460,7 +461,7 @@ pub(crate) mod canned {
                 now: NOW,
                 caller,
                 address: "http://127.0.0.1:8081",
-                inside: self,
+                server: self,
                 known: &self.known,
                 head: Mutex::default(),
             }
@@ -470,7 +471,11 @@ pub(crate) mod canned {
     /// 2027-01-15 08:00:00 UTC.
     pub(crate) const NOW: u64 = 1_800_000_000;
 
-    impl Inside for Canned {
+    impl WatchedServer for Canned {
+        fn vitals(&self) -> Vitals {
+            Vitals::default()
+        }
+
         fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
             let (parts, body) = request.into_parts();
             let path = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);

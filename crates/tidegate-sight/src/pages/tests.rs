@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use serde_json::{Value, json};
+use tidegate_server::Vitals;
 
 use super::*;
 
@@ -69,7 +70,11 @@ impl Fake {
     }
 }
 
-impl Inside for Fake {
+impl WatchedServer for Fake {
+    fn vitals(&self) -> Vitals {
+        Vitals::default()
+    }
+
     fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
         let (status, value) = self.answer(&request);
         let mut response = Response::new(Bytes::from(value.to_string()));
@@ -142,7 +147,7 @@ impl<'a> Browser<'a> {
         }
         let request = request.body(Bytes::copy_from_slice(body.as_bytes())).unwrap();
         let door = Door {
-            inside: self.server,
+            server: self.server,
             tokens: self.server.needs_token,
             encrypted: self.encrypted,
             at: self.at,

@@ -8,28 +8,24 @@ use super::*;
 /// 2027-01-15T08:00:00Z.
 const NOW: u64 = 1_800_000_000;
 
+/// A server with counts that are given, and empty answers.
 #[derive(Debug, Default)]
-struct Counted(Mutex<Vitals>);
+struct MadeUp(Mutex<Vitals>);
 
-impl Pulse for Counted {
+impl WatchedServer for MadeUp {
     fn vitals(&self) -> Vitals {
         self.0.lock().clone()
     }
-}
 
-#[derive(Debug)]
-struct NoServer;
-
-impl Inside for NoServer {
     fn ask(&self, _: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
         Box::pin(async { Response::new(Bytes::new()) })
     }
 }
 
-fn begun() -> (Watch, Arc<Counted>) {
-    let (watch, pulse) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(Counted::default()));
-    watch.begin(Arc::<Counted>::clone(&pulse), Arc::new(NoServer));
-    (watch, pulse)
+fn begun() -> (Watch, Arc<MadeUp>) {
+    let (watch, server) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(MadeUp::default()));
+    watch.begin(Arc::<MadeUp>::clone(&server));
+    (watch, server)
 }
 
 fn saw(watch: &Watch, policy: u16, verdict: Verdict, key: u64) -> bool {
@@ -43,13 +39,13 @@ fn read(watch: &Watch, path: &str, query: &str) -> Value {
 
 #[test]
 fn a_second_of_events_is_seen_in_the_overview_and_in_the_history() {
-    let (watch, pulse) = begun();
+    let (watch, server) = begun();
     let (policy, quiet) = (watch.policy("per-ip", Some(10.0)), watch.policy("login", None));
     assert_ne!(policy, quiet);
     for number in 0..40 {
         saw(&watch, policy, if number < 30 { Verdict::Denied } else { Verdict::Allowed }, 7);
     }
-    *pulse.0.lock() = Vitals {
+    *server.0.lock() = Vitals {
         requests: [10, 0, 30, 5, 1, 2, 2],
         in_flight: 3,
         durations: vec![(1_000, 50), (2_000, 50), (u64::MAX, 0)],
@@ -103,7 +99,7 @@ fn a_second_of_events_is_seen_in_the_overview_and_in_the_history() {
 
 #[test]
 fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
-    let (watch, pulse) = begun();
+    let (watch, server) = begun();
     let policy = watch.policy("per-ip", None);
     let verdict = |watch: &Watch| {
         let overview = read(watch, "/v1/overview", "");
@@ -118,7 +114,7 @@ fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
                 saw(&watch, policy, verdict, 7);
             }
             {
-                let mut vitals = pulse.0.lock();
+                let mut vitals = server.0.lock();
                 vitals.requests[0] += 100 - denied;
                 vitals.requests[2] += denied;
             }
@@ -146,13 +142,13 @@ fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
         "20 % of requests refused; usual at this hour 0.4 to 1.2 %; since 08:01 UTC; `per-ip` refused 20 % \
          (usual at this hour 0 to 0.2 %), 100 % of it to one key, ~0000000000000007"
     );
-    pulse.0.lock().store_away = Some("connection refused".to_owned());
+    server.0.lock().store_away = Some("connection refused".to_owned());
     minute(141, 0);
     let (level, text) = verdict(&watch);
     assert_eq!(level, "trouble");
     let as_usual = "0 % of requests refused; usual at this hour 0.4 to 1.2 %";
     assert_eq!(text, format!("the store cannot be asked: connection refused; {as_usual}"));
-    pulse.0.lock().store_away = None;
+    server.0.lock().store_away = None;
     minute(211, 0);
     assert_eq!(verdict(&watch), ("usual".to_owned(), as_usual.to_owned()));
 }
