@@ -217,7 +217,7 @@ impl Busiest {
 
     /// Ends a second; `now` is the beginning of the next, in seconds since 1970. Returns keys whose names are wanted, at
     /// most 256. Ends the minute and the hour too, if `now` is in another.
-    pub(crate) fn second(&mut self, now: u64) -> Vec<(u16, u64)> {
+    pub(crate) fn end_second(&mut self, now: u64) -> Vec<(u16, u64)> {
         self.now = now;
         self.fast_seconds += 1;
         if self.fast_seconds >= FAST {
@@ -239,13 +239,13 @@ impl Busiest {
             }
         }
         if now / 60 != self.minute_from / 60 {
-            self.minute(now);
+            self.end_minute(now);
         }
         wanted
     }
 
     /// Ends the minute. Its lists are kept, and the policies with the most events keep their places or get one.
-    pub(crate) fn minute(&mut self, now: u64) {
+    fn end_minute(&mut self, now: u64) {
         let mut lists = Vec::new();
         for place in &mut self.places {
             for (by, sketch) in By::ALL.into_iter().zip(&mut place.sketches) {
@@ -695,7 +695,7 @@ mod tests {
                 busiest.note(&Seen { near: true, ..seen(2, Verdict::Allowed, 8, 50) });
             }
         }
-        busiest.second(6_010);
+        busiest.end_second(6_010);
         let denied = busiest.read(By::Denied, MINUTE, None, 1);
         assert_eq!((denied[0].policy, denied[0].key), (1, 7));
         assert!(denied[0].count >= 2_000 && denied[0].count - denied[0].error <= 2_000);
@@ -714,7 +714,7 @@ mod tests {
         for second in 0..3 * 3_600 {
             let key = second / 3_600;
             busiest.note(&seen(1, Verdict::Denied, key, 1));
-            busiest.second(begin + second + 1);
+            busiest.end_second(begin + second + 1);
         }
         let hour = Duration::from_secs(3_600);
         assert_eq!(keys(&busiest.read(By::Denied, 24 * hour, None, 9)), [(0, 3_600), (1, 3_600), (2, 3_600)]);
@@ -723,10 +723,10 @@ mod tests {
         assert_eq!(busiest.read(By::Denied, MINUTE, None, 9)[0].per_second, 1.0);
         assert_eq!((busiest.minutes.len(), busiest.hours.len()), (15, 3));
         // A clock that is set back, or far ahead, keeps nothing of another time.
-        busiest.second(begin);
+        busiest.end_second(begin);
         assert!(busiest.read(By::Denied, 24 * hour, None, 9).is_empty());
-        busiest.second(u64::MAX);
-        busiest.second(0);
+        busiest.end_second(u64::MAX);
+        busiest.end_second(0);
         assert!(busiest.minutes.len() <= 1 && busiest.hours.len() <= 1);
     }
 
@@ -739,7 +739,7 @@ mod tests {
                 (0..1_000).for_each(|key| busiest.note(&seen(1, Verdict::Allowed, 100 + key, 1)));
             }
             busiest.note(&seen(1, Verdict::Denied, 9, 2));
-            busiest.second(now);
+            busiest.end_second(now);
             let (key, rate) = busiest.hottest(1).unzip();
             match now {
                 5 => assert!(key == Some(7) && rate.unwrap() <= 25.0, "{key:?} {rate:?}"),
@@ -757,16 +757,16 @@ mod tests {
     fn names_are_wanted_until_they_are_known() {
         let mut busiest = Busiest::new(0);
         busiest.note(&seen(1, Verdict::Denied, 7, 1));
-        assert_eq!(busiest.second(1), [(1, 7)]);
-        assert!(busiest.second(2).is_empty(), "nothing happened");
+        assert_eq!(busiest.end_second(1), [(1, 7)]);
+        assert!(busiest.end_second(2).is_empty(), "nothing happened");
         let named = Named { name: "client.ip=203.0.113.9".into(), digest: "#1".into() };
         busiest.learn(1, 7, named.clone());
         busiest.note(&seen(1, Verdict::Denied, 7, 1));
-        assert!(busiest.second(3).is_empty());
+        assert!(busiest.end_second(3).is_empty());
         assert_eq!(busiest.read(By::Denied, MINUTE, None, 1)[0].name, Some(named.clone()));
         assert_eq!((busiest.name_of(1, 7), busiest.name_of(2, 7)), (Some(named), None));
         (0..2_000).for_each(|key| busiest.note(&seen((key % 64) as u16, Verdict::Denied, key, 1)));
-        assert_eq!(busiest.second(4).len(), WANTED);
+        assert_eq!(busiest.end_second(4).len(), WANTED);
     }
 
     #[test]
@@ -800,7 +800,7 @@ mod tests {
                 }
             }
             now += 60;
-            busiest.second(now);
+            busiest.end_second(now);
         }
         assert_eq!((busiest.places.len(), busiest.hour.len()), (PLACES, PLACES * 3));
         assert!(busiest.places.iter().all(|place| place.policy >= 1_000), "those that are active now");
@@ -822,7 +822,7 @@ mod tests {
             .map(|list| size_of_val(&*list.counters))
             .sum();
         assert!((20_000_000..24_000_000).contains(&past), "{past}");
-        busiest.second(3_600);
+        busiest.end_second(3_600);
         let hour: usize = busiest.hours[0].lists.iter().map(|list| size_of_val(&*list.counters)).sum();
         assert!(24 * hour <= 5_000_000, "{hour}");
     }

@@ -113,7 +113,7 @@ impl Changes {
     /// Works out the effect of changes whose time is over, for the thread that keeps the history to call once a minute.
     /// `now` is in seconds since 1970. Changes of one minute have one effect. Reads the history of each policy at most
     /// [`AT_ONCE`] times, since that thread has other work; what is left waits for the next call.
-    pub(crate) fn settle(&self, now: u64, policies: &[Arc<str>]) {
+    pub(crate) fn work_out_effects(&self, now: u64, policies: &[Arc<str>]) {
         let policies = &policies[..policies.len().min(MOST_POLICIES)];
         let due = self.take_due(now);
         let mut last: Option<(u64, Option<Effect>)> = None;
@@ -284,11 +284,11 @@ mod tests {
             minute(&history, BEGIN + at * 60, refused, keys);
         }
         changes.note(changed(BEGIN + 330, "per-ip: limit 20/s -> 10/s"));
-        changes.settle(BEGIN + 659, &policies);
+        changes.work_out_effects(BEGIN + 659, &policies);
         let shown = changes.read(50)["changes"][0].clone();
         assert_eq!(shown["effect"], Value::Null, "too early");
         assert_eq!(shown["at"].as_str().map(str::len), Some("2027-01-15T08:05:30.000Z".len()));
-        changes.settle(BEGIN + 660, &policies);
+        changes.work_out_effects(BEGIN + 660, &policies);
         let shown = changes.read(50)["changes"][0].clone();
         assert_eq!(
             shown["effect"],
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_on_and_what_waits_is_settled_after_a_restart() {
+    fn numbers_go_on_and_effects_are_worked_out_after_a_restart() {
         let (history, first) = changes();
         first.note(changed(BEGIN, "a"));
         first.note(changed(BEGIN, "b"));
@@ -314,9 +314,9 @@ mod tests {
         let expected = [(3, "c".to_owned()), (2, "b".to_owned()), (1, "a".to_owned())];
         assert_eq!(told(&again.read(50)), expected);
         assert_eq!(told(&again.read(1)), expected[..1]);
-        again.settle(BEGIN + 3_600, &[]);
+        again.work_out_effects(BEGIN + 3_600, &[]);
         assert!(again.state.lock().waiting.is_empty());
-        assert_eq!(told(&again.read(50)), expected, "settling changes no number");
+        assert_eq!(told(&again.read(50)), expected, "an effect changes no number");
         assert_eq!(again.read(1)["changes"][0]["effect"], Value::Null, "nobody asked anything");
     }
 

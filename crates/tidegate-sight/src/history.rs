@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 
 use self::codec::Row;
 pub(crate) use self::file::MOST_CHANGES;
-use self::file::{MOST_IN_MEMORY, MOST_STORED, Place};
+use self::file::{Location, MOST_IN_MEMORY, MOST_STORED};
 pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
 use self::writer::{Shared, Writer};
@@ -66,7 +66,7 @@ impl Step {
 
 /// Whether the history is kept, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct HistoryState {
     /// Whether it is kept in a file; otherwise it ends with the process.
     pub(crate) on_disk: bool,
     /// Whether the last write succeeded.
@@ -90,18 +90,18 @@ impl History {
     /// second. Returns also why the file cannot be used: then counts wait in memory, and it is tried again each minute.
     pub(crate) fn open(folder: Option<&Path>, now: u64) -> (Self, Option<String>) {
         match folder {
-            Some(folder) => Self::begin(Place::Folder(folder.to_owned()), MOST_STORED, now),
-            None => Self::begin(Place::Memory, MOST_IN_MEMORY, now),
+            Some(folder) => Self::begin(Location::Folder(folder.to_owned()), MOST_STORED, now),
+            None => Self::begin(Location::Memory, MOST_IN_MEMORY, now),
         }
     }
 
-    fn begin(place: Place, most_stored: u64, now: u64) -> (Self, Option<String>) {
-        let path = match &place {
-            Place::Folder(folder) => Some(folder.join(file::NAME)),
-            Place::Memory => None,
+    fn begin(location: Location, most_stored: u64, now: u64) -> (Self, Option<String>) {
+        let path = match &location {
+            Location::Folder(folder) => Some(folder.join(file::NAME)),
+            Location::Memory => None,
         };
         let shared = Arc::new(Shared::new(now));
-        let writer = Writer::new(place, most_stored);
+        let writer = Writer::new(location, most_stored);
         let mut why = writer.attach(&shared).err();
         let writes = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -229,10 +229,10 @@ impl History {
         newest.map(|(number, text)| (*number, String::from(&**text))).collect()
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> HistoryState {
         let memory = self.shared.memory.lock();
         let oldest = [memory.extent.oldest, memory.waiting.oldest()].into_iter().flatten().min();
-        State { on_disk: self.has_folder && memory.file.is_some(), up: memory.up, oldest }
+        HistoryState { on_disk: self.has_folder && memory.file.is_some(), up: memory.up, oldest }
     }
 
     /// Writes what has not been written, and lets the file go. Blocks until then. Later counts are kept in memory.

@@ -25,7 +25,7 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_server::{Changed, Seen, Sight, Vitals, WatchedServer};
 use tokio::sync::watch;
 
-use crate::board::{Board, Recent};
+use crate::board::{Board, LastMinute};
 use crate::busiest::{Busiest, By, Named};
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
@@ -89,7 +89,7 @@ struct Told {
 pub(crate) struct State {
     pub(crate) board: Board,
     pub(crate) busiest: Busiest,
-    pub(crate) recent: Recent,
+    pub(crate) recent: LastMinute,
     /// As read at the end of the last second.
     pub(crate) vitals: Vitals,
     /// The durations of the last ten seconds' ends and of the one before.
@@ -214,7 +214,7 @@ impl Watch {
                 let numbers = state.board.policies().map(|(policy, _)| policy);
                 numbers.filter_map(|policy| state.board.name_of(policy)).collect()
             };
-            self.changes.settle(now, &policies);
+            self.changes.work_out_effects(now, &policies);
         }
         if self.live.receiver_count() > 0 {
             self.live.send_replace(self.live_text());
@@ -393,7 +393,7 @@ impl State {
         Self {
             board: Board::new(now),
             busiest: Busiest::new(now),
-            recent: Recent::default(),
+            recent: LastMinute::default(),
             vitals: Vitals::default(),
             durations: VecDeque::new(),
             dropped: 0,
@@ -423,8 +423,8 @@ impl State {
     /// Returns the counts of the second that began at `at`, and keys whose names are wanted.
     fn end_second(&mut self, at: u64, vitals: &Vitals, dropped: u64) -> (Span, Vec<(u16, u64)>) {
         let server = self.server_counts(vitals, dropped);
-        let mut span = self.board.second(at, server);
-        let wanted = self.busiest.second(self.second);
+        let mut span = self.board.end_second(at, server);
+        let wanted = self.busiest.end_second(self.second);
         for (policy, counts) in &mut span.policies {
             let rate = self.board.per_second(*policy);
             if let (Some(rate), Some((_, units))) = (rate, self.busiest.hottest(*policy)) {

@@ -57,7 +57,7 @@ const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 
 /// Where the history is kept.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Memory,
     Folder(PathBuf),
 }
@@ -147,10 +147,10 @@ pub(crate) struct Work<'w> {
 }
 
 /// Opens or makes the file. One that cannot be read is put aside with a warning, and another one is begun.
-pub(crate) fn open(place: &Place) -> Result<Opened, FileError> {
-    let folder = match place {
-        Place::Memory => return guarded(|| read(in_memory()?, None, None)),
-        Place::Folder(folder) => folder,
+pub(crate) fn open(location: &Location) -> Result<Opened, FileError> {
+    let folder = match location {
+        Location::Memory => return guarded(|| read(in_memory()?, None, None)),
+        Location::Folder(folder) => folder,
     };
     match guarded(|| open_file(folder)) {
         Err(FileError::Damaged(what)) => {

@@ -190,7 +190,7 @@ fn what_is_being_written_is_read_once() {
 
 #[test]
 fn beyond_its_bytes_the_oldest_hour_goes() {
-    let (history, _) = History::begin(Place::Memory, 30_000, BEGIN);
+    let (history, _) = History::begin(Location::Memory, 30_000, BEGIN);
     let names: Vec<Arc<str>> = (0..50).map(|number| Arc::from(format!("policy-{number}"))).collect();
     for minute in 0..12 * 60 {
         let mut all = span(BEGIN + minute * 60, 100 + minute % 7);
@@ -213,7 +213,7 @@ fn beyond_its_bytes_the_oldest_hour_goes() {
 
 #[test]
 fn steps_of_the_clock_count_where_they_are_and_remove_nothing() {
-    let history = History::begin(Place::Memory, MOST_IN_MEMORY, BEGIN).0;
+    let history = History::begin(Location::Memory, MOST_IN_MEMORY, BEGIN).0;
     let year = 365 * DAY;
     for (at, count) in [(4 * HOUR, 1), (4 * HOUR + 1, 2), (3 * HOUR + 1, 4), (year, 8), (4 * HOUR + 2, 16)] {
         push(&history, BEGIN + at, count);

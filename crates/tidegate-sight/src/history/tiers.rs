@@ -217,18 +217,18 @@ const TEN: u64 = 10;
 /// The last quarter of an hour, by seconds. At most 4 MiB for the busiest policies; each other one, up to 1,024 in all,
 /// takes at most 8 KiB.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct LastQuarter {
     server: VecDeque<(u64, Row)>,
     policies: HashMap<Arc<str>, Seconds>,
     /// The beginning of the ten seconds that have not ended.
     ten: u64,
 }
 
-impl Recent {
+impl LastQuarter {
     pub(crate) fn add(&mut self, at: u64, server: &Row, policies: &[(Arc<str>, Row)]) {
         let ten = at - at % TEN;
         if ten != self.ten {
-            self.settle(at);
+            self.end_ten(at);
             self.ten = ten;
         }
         let place = self.server.partition_point(|(second, _)| *second < at);
@@ -249,7 +249,7 @@ impl Recent {
 
     /// Ends ten seconds: those of policies that are not among the busiest become one, and what is far from now goes,
     /// before it or, after a step of the clock, ahead of it.
-    fn settle(&mut self, now: u64) {
+    fn end_ten(&mut self, now: u64) {
         let ten = self.ten;
         let mut by_load: Vec<&mut Seconds> = self.policies.values_mut().collect();
         by_load.iter_mut().for_each(|seconds| seconds.weigh(ten));
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_busiest_keep_seconds_and_the_others_tens_that_add_up() {
-        let mut recent = Recent::default();
+        let mut recent = LastQuarter::default();
         for at in 1_000..1_100 {
             let policies: Vec<(Arc<str>, Row)> =
                 (0..100).map(|number| (Arc::from(format!("p{number}")), row(number + 1, 5))).collect();
@@ -397,11 +397,11 @@ mod tests {
 
     #[test]
     fn seconds_are_bounded_whatever_the_clock_does() {
-        let mut recent = Recent::default();
+        let mut recent = LastQuarter::default();
         let year = 365 * DAY;
         let name: Arc<str> = Arc::from("p");
         let second =
-            |recent: &mut Recent, at: u64| recent.add(at, &row(1, 0), &[(Arc::clone(&name), row(1, 0))]);
+            |recent: &mut LastQuarter, at: u64| recent.add(at, &row(1, 0), &[(Arc::clone(&name), row(1, 0))]);
         for at in 0..5_000 {
             second(&mut recent, year + at);
         }

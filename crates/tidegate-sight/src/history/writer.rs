@@ -12,8 +12,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::codec::Packer;
-use super::file::{self, Extent, HistoryFile, MOST_CHANGES, MOST_CHANGES_BYTES, Place, Work};
-use super::tiers::{Deltas, MOST_WAITING, Recent};
+use super::file::{self, Extent, HistoryFile, Location, MOST_CHANGES, MOST_CHANGES_BYTES, Work};
+use super::tiers::{Deltas, LastQuarter, MOST_WAITING};
 
 /// The pause between writes, also after one that failed. After a crash, at most so much is lost.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ struct Orders {
 pub(crate) struct Memory {
     /// The time of the last span, by its clock.
     pub(crate) now: u64,
-    pub(crate) recent: Recent,
+    pub(crate) recent: LastQuarter,
     /// What the write of the number `next` will add.
     pub(crate) waiting: Deltas,
     pub(crate) next: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
     pub(crate) writing: Option<Writing>,
     pub(crate) file: Option<Arc<HistoryFile>>,
     pub(crate) extent: Extent,
-    pub(crate) changes: Changes,
+    pub(crate) changes: KeptChanges,
     /// Whether the last write succeeded.
     pub(crate) up: bool,
 }
@@ -61,13 +61,13 @@ pub(crate) struct Writing {
 
 /// The newest changes, all in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct KeptChanges {
     pub(crate) texts: BTreeMap<u64, Arc<str>>,
     bytes: usize,
     unwritten: BTreeSet<u64>,
 }
 
-impl Changes {
+impl KeptChanges {
     pub(crate) fn put(&mut self, number: u64, text: Arc<str>) {
         self.unwritten.insert(number);
         self.keep(number, text);
@@ -168,7 +168,7 @@ const STEP: u64 = 3_600;
 const SET: u64 = 1_704_067_200;
 
 pub(crate) struct Writer {
-    place: Place,
+    location: Location,
     most_stored: u64,
     packer: Packer,
     /// The writes since the last step of the clock, and the time of the last.
@@ -177,8 +177,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(place: Place, most_stored: u64) -> Self {
-        Self { place, most_stored, packer: Packer::default(), steady: 0, before: 0 }
+    pub(crate) fn new(location: Location, most_stored: u64) -> Self {
+        Self { location, most_stored, packer: Packer::default(), steady: 0, before: 0 }
     }
 
     /// Opens the file, unless it is open.
@@ -186,7 +186,7 @@ impl Writer {
         if shared.memory.lock().file.is_some() {
             return Ok(());
         }
-        let opened = file::open(&self.place).map_err(|error| error.to_string())?;
+        let opened = file::open(&self.location).map_err(|error| error.to_string())?;
         let mut locked = shared.memory.lock();
         let memory = &mut *locked;
         if let Some(writing) = memory.writing.take()
