@@ -7,6 +7,7 @@
 //! none, the server itself has refused other origins and foreign host names. A change is a form that carries a secret of
 //! its page and comes from it (`Sec-Fetch-Site`, else `Origin`). A `GET` changes nothing.
 
+mod answers;
 mod changes;
 mod frame;
 mod guards;
@@ -15,6 +16,7 @@ mod keys;
 mod now;
 mod picture;
 mod policy;
+mod request;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -25,12 +27,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, ETAG, HOST, HeaderMap, HeaderName,
-    HeaderValue, IF_NONE_MATCH, LOCATION, ORIGIN, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE,
-    X_CONTENT_TYPE_OPTIONS,
-};
-use http::request::Parts;
+use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use maud::{Markup, html};
 use parking_lot::Mutex;
@@ -39,27 +36,13 @@ use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_server::WatchedServer;
 
+use self::answers::{answer, asset, page, text, to, with_cookie, with_status};
 use self::frame::{Caller, Context, Frame, KnownPolicies, PAGES, PageError, cut, url, without_theme};
+use self::request::{PageRequest, THEME_COOKIE, theme};
 use self::session::{Holder, Sessions};
 
 const STYLE: &str = include_str!("pages/ui.css");
 const SCRIPT: &str = include_str!("pages/live.js");
-
-/// The most parameters of a URL or a form.
-const MOST_PAIRS: usize = 64;
-
-/// A page that would be larger is not sent. With usual names all pages stay below half of it.
-const LARGEST_PAGE: usize = 256 << 10;
-
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-    form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
-
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-
-/// The cookie that remembers the colours.
-const THEME_COOKIE: &str = "tidegate_theme";
 
 /// The words of scopes, as the server writes them in refusals.
 const SCOPES: [&str; 5] = ["check", "read", "admin", "keys", "metrics"];
@@ -88,122 +71,6 @@ struct Door<'a> {
     tokens: bool,
     encrypted: bool,
     at: Moment,
-}
-
-/// A request, read.
-#[derive(Debug)]
-struct PageRequest {
-    path: String,
-    query: Vec<(String, String)>,
-    fields: Vec<(String, String)>,
-    headers: HeaderMap,
-    /// Who it was sent to: `Host`, or the authority of the URL.
-    host: String,
-    /// The same as a URL, for commands to copy.
-    address: String,
-    is_post: bool,
-}
-
-impl PageRequest {
-    fn of(parts: Parts, body: &Bytes, encrypted: bool) -> Self {
-        let Parts { method, uri, headers, .. } = parts;
-        let is_post = method == Method::POST;
-        let host = only(&headers, &HOST).map(str::to_owned);
-        let host = host.or_else(|| uri.authority().map(|authority| authority.as_str().to_owned()));
-        let host = host.unwrap_or_default();
-        let is_plain =
-            |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | ':' | '-' | '_' | '[' | ']');
-        // What stands in a command must not end it.
-        let at = if !host.is_empty() && host.len() <= 255 && host.chars().all(is_plain) {
-            &*host
-        } else {
-            "127.0.0.1:8080"
-        };
-        let scheme = if encrypted { "https" } else { "http" };
-        Self {
-            path: uri.path().to_owned(),
-            query: pairs(uri.query().unwrap_or_default().as_bytes()),
-            fields: if is_post { pairs(body) } else { Vec::new() },
-            address: format!("{scheme}://{at}"),
-            host,
-            headers,
-            is_post,
-        }
-    }
-
-    /// The value of a cookie, if it came once.
-    fn cookie(&self, name: &str) -> Option<&str> {
-        let lines = self.headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
-        let cookies =
-            lines.flat_map(|line| line.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-        let mut values = cookies.filter(|(have, _)| *have == name).map(|(_, value)| value);
-        match (values.next(), values.next()) {
-            (Some(value), None) => Some(value),
-            _ => None,
-        }
-    }
-
-    fn theme(&self) -> Option<&'static str> {
-        self.cookie(THEME_COOKIE).and_then(theme)
-    }
-
-    fn is_of(&self, site: &str) -> bool {
-        self.headers.get(&FETCH_SITE).is_some_and(|value| value.as_bytes() == site.as_bytes())
-    }
-
-    /// Whether `Origin`, if there is one, is where the request was sent to; `None` without one.
-    fn is_same_origin(&self) -> Option<bool> {
-        let mut lines = self.headers.get_all(ORIGIN).iter();
-        let first = lines.next()?;
-        let authority = first.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, at)| at);
-        Some(lines.next().is_none() && !self.host.is_empty() && authority == Some(self.host.as_str()))
-    }
-
-    /// Checks that a form was sent by its own page. Browsers say where it comes from (`Sec-Fetch-Site`); older ones
-    /// send its `Origin`.
-    fn refuse_foreign_form(&self, secret: &str) -> Result<(), PageError> {
-        let site = self.headers.get_all(&FETCH_SITE).iter().count();
-        let is_own = match site {
-            0 => self.is_same_origin() == Some(true),
-            1 => self.is_of("same-origin") && self.is_same_origin() != Some(false),
-            _ => false,
-        };
-        if !is_own {
-            let detail = "the form does not come from this server's own page, so nothing was done; open the page itself";
-            return Err(PageError::new(StatusCode::FORBIDDEN, detail));
-        }
-        let mut sent = self.fields.iter().filter(|(name, _)| name == "form").map(|(_, value)| value);
-        let is_right = match (sent.next(), sent.next()) {
-            (Some(sent), None) => !secret.is_empty() && session::is_same(sent, secret),
-            _ => false,
-        };
-        if is_right {
-            return Ok(());
-        }
-        let detail = "the form is of an earlier login or start of the server, so nothing was done; go back, read the page \
-                      again, and send it again";
-        Err(PageError::new(StatusCode::FORBIDDEN, detail))
-    }
-}
-
-/// Returns the value of a header that may come once.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
-    let mut lines = headers.get_all(name).iter();
-    match (lines.next(), lines.next()) {
-        (Some(line), None) => line.to_str().ok(),
-        _ => None,
-    }
-}
-
-fn pairs(text: &[u8]) -> Vec<(String, String)> {
-    form_urlencoded::parse(text)
-        .take(MOST_PAIRS)
-        .map(|(name, value)| (name.into_owned(), value.into_owned()))
-        .collect()
-}
-
-fn theme(word: &str) -> Option<&'static str> {
-    ["dark", "light"].into_iter().find(|theme| *theme == word)
 }
 
 /// The pages by their paths.
@@ -629,81 +496,4 @@ fn with_theme(asked: &PageRequest, theme: &str, encrypted: bool) -> Response<Byt
     let cookie =
         format!("{THEME_COOKIE}={theme}; Path=/ui/; Max-Age=31536000; HttpOnly; SameSite=Strict{secure}");
     with_cookie(to(&without_theme(&asked.path, &asked.query)), &cookie)
-}
-
-/// The headers of every answer.
-fn guarded(mut answer: Response<Bytes>, kind: &'static str, cache: &'static str) -> Response<Bytes> {
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Not `no-referrer`: with it browsers send `Origin: null` with forms, and over plain HTTP to another machine no
-    // `Sec-Fetch-Site`, so nobody could log in there. No other site learns anything by either.
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
-    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
-    answer
-}
-
-fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Bytes> {
-    with_status(guarded(Response::new(body.into()), kind, "no-store"), status)
-}
-
-fn page(status: StatusCode, page: String) -> Response<Bytes> {
-    if page.len() > LARGEST_PAGE {
-        let why =
-            "this page would be too large: its names are very long; choose one policy, or use the API\n";
-        return text(StatusCode::INTERNAL_SERVER_ERROR, why);
-    }
-    answer(status, "text/html; charset=utf-8", page)
-}
-
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes> {
-    answer(status, "text/plain; charset=utf-8", body)
-}
-
-/// Goes on to another page. What is no header goes to Now.
-fn to(next: &str) -> Response<Bytes> {
-    let next = HeaderValue::try_from(next).unwrap_or_else(|_| HeaderValue::from_static("/ui/"));
-    let mut answer = text(StatusCode::SEE_OTHER, "");
-    answer.headers_mut().insert(LOCATION, next);
-    answer
-}
-
-fn with_status(mut answer: Response<Bytes>, status: StatusCode) -> Response<Bytes> {
-    *answer.status_mut() = status;
-    answer
-}
-
-fn with_cookie(mut answer: Response<Bytes>, cookie: &str) -> Response<Bytes> {
-    if let Ok(cookie) = HeaderValue::try_from(cookie) {
-        answer.headers_mut().append(SET_COOKIE, cookie);
-    }
-    answer
-}
-
-/// Answers a file, or that the caller has it.
-fn asset(text: &'static str, kind: &'static str, headers: &HeaderMap) -> Response<Bytes> {
-    let tag = tag(text.as_bytes());
-    let has_it = headers.get_all(IF_NONE_MATCH).iter().filter_map(|line| line.to_str().ok());
-    let has_it =
-        has_it.flat_map(|line| line.split(',')).any(|have| have.trim().trim_start_matches("W/") == tag);
-    let body = if has_it { Bytes::new() } else { Bytes::from_static(text.as_bytes()) };
-    let mut answer = guarded(Response::new(body), kind, "no-cache");
-    if has_it {
-        *answer.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    if let Ok(tag) = HeaderValue::try_from(tag) {
-        answer.headers_mut().insert(ETAG, tag);
-    }
-    answer
-}
-
-/// A tag by content (FNV-1a): another text has another.
-fn tag(text: &[u8]) -> String {
-    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("\"{hash:016x}\"")
 }

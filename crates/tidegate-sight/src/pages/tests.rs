@@ -2,9 +2,14 @@
 
 use std::pin::Pin;
 
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use serde_json::{Value, json};
 use tidegate_server::Vitals;
 
+use super::answers::{OPENER_POLICY, POLICY};
 use super::*;
 
 const READER: &str = "0123456789abcdef";
