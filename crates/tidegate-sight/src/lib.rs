@@ -13,6 +13,7 @@ mod live;
 mod numbers;
 mod pages;
 mod query;
+mod sketch;
 mod usual;
 mod watch;
 
