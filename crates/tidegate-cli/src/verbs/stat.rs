@@ -13,7 +13,7 @@ use crate::args::Stat;
 use crate::exit::{Exit, Mistake};
 use crate::online::{self, FAILURES, ServerUrl};
 use crate::output::Printer;
-use crate::overview::{Overview, brief, clock, percent, rate};
+use crate::overview::{Overview, brief, clock, or_dash, percent, rate};
 use crate::styled::{Look, Styled};
 
 /// Only what the answer says of now is printed, so the shortest window will do.
@@ -86,17 +86,15 @@ const HEADING: &str = "TIME       ALLOWED/s  DELAYED/s   DENIED/s       %       
 
 fn line(now: &Overview, is_wide: bool) -> Styled {
     let rates = now.rates;
-    let time = |millis: Option<f64>| millis.map_or_else(|| "-".to_owned(), brief);
     let mut line = Styled::from(format!(
         "{:8}  {:>10} {:>10} {:>10} {:>7} {:>9} {:>9}   ",
         clock(&now.at),
-        // Requests that no policy is about pass too.
-        rate(rates.allowed + rates.unmatched),
+        rate(rates.passed()),
         rate(rates.delayed),
         rate(rates.denied),
-        now.refused_share.map_or_else(|| "-".to_owned(), percent),
-        time(now.p50_ms),
-        time(now.p99_ms),
+        or_dash(now.refused_share, percent),
+        or_dash(now.p50_ms, brief),
+        or_dash(now.p99_ms, brief),
     ));
     match now.level.look() {
         Some(look) => line.push_as(look, now.level.word()),

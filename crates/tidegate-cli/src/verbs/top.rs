@@ -21,6 +21,7 @@ use crate::exit::{Exit, Mistake};
 use crate::online::{self, FAILURES, ServerUrl, encoded};
 use crate::outcome::time;
 use crate::output::Printer;
+use crate::overview::rows;
 use crate::styled::{Styled, table, text};
 
 pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
@@ -117,7 +118,7 @@ struct PolicyCounts {
 impl PolicyCounts {
     fn of(answer: &Value, most: usize) -> Self {
         let one = |row: &Value| Some(((text(&row["policy"]), text(&row["key"])), row["count"].as_u64()?));
-        let counts: HashMap<_, _> = rows(answer).iter().filter_map(one).collect();
+        let counts: HashMap<_, _> = rows(&answer["keys"]).iter().filter_map(one).collect();
         let is_full = counts.len() >= most;
         Self { counts, is_full }
     }
@@ -133,10 +134,6 @@ impl PolicyCounts {
     }
 }
 
-fn rows(answer: &Value) -> &[Value] {
-    answer["keys"].as_array().map_or(&[], Vec::as_slice)
-}
-
 /// Lists keys, each with its share of all that was counted. With the list `before`, those that were counted most since
 /// then come first.
 fn listed(answer: &Value, top: &Top, before: Option<&PolicyCounts>, printer: &Printer) -> Styled {
@@ -145,7 +142,7 @@ fn listed(answer: &Value, top: &Top, before: Option<&PolicyCounts>, printer: &Pr
         TopBy::Near => ("NEAR", "no key came near its limit"),
     };
     let mut rows: Vec<(&Value, Option<u64>)> =
-        rows(answer).iter().map(|row| (row, before.and_then(|before| before.since(row)))).collect();
+        rows(&answer["keys"]).iter().map(|row| (row, before.and_then(|before| before.since(row)))).collect();
     if rows.is_empty() {
         return none.into();
     }
