@@ -24,7 +24,7 @@ use std::array;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
@@ -34,7 +34,7 @@ pub(crate) use self::file::MOST_CHANGES;
 use self::file::{Location, MOST_IN_MEMORY, MOST_STORED};
 pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
-use self::writer::{Shared, Writer};
+use self::writer::{Memory, Order, Writer};
 use crate::numbers::{Counts, Refused, ServerCounts, ServerSeries, Span};
 
 /// The length of the spans that are read.
@@ -80,8 +80,10 @@ const MOST_POINTS: u64 = 90 * 24;
 
 /// The history of a server. Dropping it writes what has not been written.
 pub(crate) struct History {
-    shared: Arc<Shared>,
+    memory: Arc<Mutex<Memory>>,
     has_folder: bool,
+    /// Its end ends the thread.
+    orders: Mutex<Option<mpsc::Sender<Order>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -100,22 +102,22 @@ impl History {
             Location::Folder(folder) => Some(folder.join(file::NAME)),
             Location::Memory => None,
         };
-        let shared = Arc::new(Shared::new(now));
-        let writer = Writer::new(location, most_stored);
-        let mut why = writer.attach(&shared).err();
-        let writes = Arc::clone(&shared);
+        let memory = Arc::new(Mutex::new(Memory { now, next: 1, ..Memory::default() }));
+        let writer = Writer::new(Arc::clone(&memory), location, most_stored);
+        let mut why = writer.attach().err();
+        let (orders, taken) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("sight-history".to_owned())
-            .spawn(move || writer::run(writer, &writes))
+            .spawn(move || writer::run(writer, &taken))
             .map_err(|error| why = Some(format!("no thread could be started to write it: {error}")))
             .ok();
-        shared.memory.lock().up = why.is_none();
+        memory.lock().up = why.is_none();
         let why = why.map(|why| match &path {
             Some(path) => format!("the history cannot be kept in `{}`: {why}", path.display()),
             None => format!("the history cannot be kept: {why}"),
         });
-        let history = Self { shared, has_folder: path.is_some(), thread: Mutex::new(thread) };
-        (history, why)
+        let (orders, thread) = (Mutex::new(Some(orders)), Mutex::new(thread));
+        (Self { memory, has_folder: path.is_some(), orders, thread }, why)
     }
 
     /// Adds a second, or another span within a minute. Takes some microseconds, and never waits for the disk. Times may
@@ -129,7 +131,7 @@ impl History {
         let policies: Vec<(Arc<str>, Row)> = span.policies.iter().filter_map(named).collect();
         let mut server: Row = Row::default();
         server[..ServerSeries::ALL.len()].copy_from_slice(&span.server.0);
-        let mut locked = self.shared.memory.lock();
+        let mut locked = self.memory.lock();
         let memory = &mut *locked;
         memory.now = span.at;
         memory.recent.add(span.at, &server, &policies);
@@ -163,7 +165,7 @@ impl History {
             Step::Minute => Tier::Minute,
             Step::Hour => Tier::Hour,
             Step::Second => {
-                let memory = self.shared.memory.lock();
+                let memory = self.memory.lock();
                 let (from, to) = bounded(step, from, to, memory.now);
                 return match name {
                     SERVER => memory.recent.read_server(from, to),
@@ -171,7 +173,7 @@ impl History {
                 };
             }
         };
-        let now = self.shared.memory.lock().now;
+        let now = self.memory.lock().now;
         let mut rows = self.rows(tier, name, &[bounded(step, from, to, now)]);
         // More only after a clock that was ahead.
         rows.split_off(rows.len().saturating_sub(MOST_POINTS as usize))
@@ -192,7 +194,7 @@ impl History {
         };
         // The parts by the number of the write that adds them to the file.
         let (file, parts) = {
-            let memory = self.shared.memory.lock();
+            let memory = self.memory.lock();
             let mut parts = vec![(memory.next, of(&memory.waiting))];
             parts.extend(memory.writing.iter().map(|writing| (writing.number, of(&writing.deltas))));
             (memory.file.clone(), parts)
@@ -219,28 +221,36 @@ impl History {
     /// Keeps a change, a line of text for whoever wrote it, under a number; a later one of the same number replaces it.
     /// The 200 of the highest numbers are kept, and at most 8 MiB. It is in the file within a minute.
     pub(crate) fn put_change(&self, number: u64, text: &str) {
-        self.shared.memory.lock().changes.put(number, Arc::from(text));
+        self.memory.lock().changes.put(number, Arc::from(text));
     }
 
     /// Returns the changes of the highest numbers, those first.
     pub(crate) fn changes(&self, most: usize) -> Vec<(u64, String)> {
-        let memory = self.shared.memory.lock();
+        let memory = self.memory.lock();
         let newest = memory.changes.texts.iter().rev().take(most);
         newest.map(|(number, text)| (*number, String::from(&**text))).collect()
     }
 
     pub(crate) fn state(&self) -> HistoryState {
-        let memory = self.shared.memory.lock();
+        let memory = self.memory.lock();
         let oldest = [memory.extent.oldest, memory.waiting.oldest()].into_iter().flatten().min();
         HistoryState { on_disk: self.has_folder && memory.file.is_some(), up: memory.up, oldest }
     }
 
     /// Writes what has not been written, and lets the file go. Blocks until then. Later counts are kept in memory.
     pub(crate) fn close(&self) {
-        self.shared.close();
+        self.orders.lock().take();
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
+    }
+
+    /// Waits until what was counted before the call is written, or could not be.
+    #[cfg(test)]
+    fn flush(&self) {
+        let (done, waits) = mpsc::channel();
+        let _ = self.orders.lock().as_ref().map(|orders| orders.send(done));
+        let _ = waits.recv();
     }
 }
 
