@@ -195,9 +195,11 @@ fn in_memory() -> Result<Database, FileError> {
 }
 
 /// Calls engine code that reads a possibly damaged file: a panic counts as damage.
-fn guarded<T>(then: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
-    catch_unwind(AssertUnwindSafe(then))
-        .unwrap_or_else(|_| Err(FileError::Damaged("its engine cannot read it".to_owned())))
+fn guarded<T, E: Into<FileError>>(then: impl FnOnce() -> Result<T, E>) -> Result<T, FileError> {
+    match catch_unwind(AssertUnwindSafe(then)) {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => Err(FileError::Damaged("its engine cannot read it".to_owned())),
+    }
 }
 
 fn read(engine: Database, path: Option<PathBuf>, inode: Option<(u64, u64)>) -> Result<Opened, FileError> {
@@ -217,51 +219,44 @@ struct FileState {
 
 impl HistoryFile {
     /// Makes the tables of a new file, and reads the state.
-    fn prepare(&self) -> Result<FileState, FileError> {
-        let prepared = || -> Result<FileState, redb::Error> {
-            let reading = self.engine.begin_read()?;
-            match reading.open_table(STATE) {
-                Ok(table) => {
-                    let number = |name: &str| -> Result<u64, redb::Error> {
-                        Ok(table.get(name)?.map_or(0, |number| number.value()))
-                    };
-                    return Ok(FileState { form: number("form")?, written: number("written")? });
-                }
-                Err(TableError::TableDoesNotExist(_)) => {}
-                Err(error) => return Err(error.into()),
+    fn prepare(&self) -> Result<FileState, redb::Error> {
+        let reading = self.engine.begin_read()?;
+        match reading.open_table(STATE) {
+            Ok(table) => {
+                let number = |name: &str| -> Result<u64, redb::Error> {
+                    Ok(table.get(name)?.map_or(0, |number| number.value()))
+                };
+                return Ok(FileState { form: number("form")?, written: number("written")? });
             }
-            drop(reading);
-            let writing = self.engine.begin_write()?;
-            writing.open_table(BLOCKS)?;
-            writing.open_table(CHANGES)?;
-            let mut table = writing.open_table(STATE)?;
-            table.insert("form", FORM)?;
-            table.insert("written", 0_u64)?;
-            drop(table);
-            writing.commit()?;
-            Ok(FileState { form: FORM, written: 0 })
-        };
-        Ok(prepared()?)
+            Err(TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        drop(reading);
+        let writing = self.engine.begin_write()?;
+        writing.open_table(BLOCKS)?;
+        writing.open_table(CHANGES)?;
+        let mut table = writing.open_table(STATE)?;
+        table.insert("form", FORM)?;
+        table.insert("written", 0_u64)?;
+        drop(table);
+        writing.commit()?;
+        Ok(FileState { form: FORM, written: 0 })
     }
 
-    fn contents(&self) -> Result<(BTreeMap<u64, Arc<str>>, Extent), FileError> {
-        let contents = || -> Result<(BTreeMap<u64, Arc<str>>, Extent), redb::Error> {
-            let reading = self.engine.begin_read()?;
-            let blocks = reading.open_table(BLOCKS)?;
-            let oldest = oldest(&blocks, &mut Packer::default())?;
-            let mut extent = Extent { oldest, ..Extent::default() };
-            for block in blocks.iter()? {
-                let (key, block) = block?;
-                extent.stored += stored(key.value().2, block.value());
-            }
-            let mut changes = BTreeMap::new();
-            for change in reading.open_table(CHANGES)?.iter()? {
-                let (number, text) = change?;
-                changes.insert(number.value(), Arc::from(text.value()));
-            }
-            Ok((changes, extent))
-        };
-        Ok(contents()?)
+    fn contents(&self) -> Result<(BTreeMap<u64, Arc<str>>, Extent), redb::Error> {
+        let reading = self.engine.begin_read()?;
+        let blocks = reading.open_table(BLOCKS)?;
+        let mut extent = Extent { oldest: oldest(&blocks, &mut Packer::default())?, ..Extent::default() };
+        for block in blocks.iter()? {
+            let (key, block) = block?;
+            extent.stored += stored(key.value().2, block.value());
+        }
+        let mut changes = BTreeMap::new();
+        for change in reading.open_table(CHANGES)?.iter()? {
+            let (number, text) = change?;
+            changes.insert(number.value(), Arc::from(text.value()));
+        }
+        Ok((changes, extent))
     }
 
     /// Returns whether the file is still there under its name.
@@ -280,7 +275,7 @@ impl HistoryFile {
     ) -> Result<u64, FileError> {
         let mut packer = Packer::default();
         let mut blocks: HashMap<u64, Rows> = HashMap::new();
-        let mut read = || -> Result<u64, redb::Error> {
+        let read = || -> Result<u64, redb::Error> {
             let reading = self.engine.begin_read()?;
             let written = reading.open_table(STATE)?.get("written")?.map_or(0, |number| number.value());
             let table = reading.open_table(BLOCKS)?;
@@ -305,7 +300,7 @@ impl HistoryFile {
             }
             Ok(written)
         };
-        guarded(|| Ok(read()?))
+        guarded(read)
     }
 
     /// Adds to blocks and changes, and removes what is old or beyond the bounds, in one transaction. Returns what the
@@ -316,7 +311,7 @@ impl HistoryFile {
         packer: &mut Packer,
         extent: &Extent,
     ) -> Result<Extent, FileError> {
-        let mut write = || -> Result<Extent, redb::Error> {
+        let write = || -> Result<Extent, redb::Error> {
             let mut writing = self.engine.begin_write()?;
             writing.set_durability(Durability::Immediate)?;
             writing.open_table(STATE)?.insert("written", work.number)?;
@@ -340,7 +335,7 @@ impl HistoryFile {
             writing.commit()?;
             Ok(Extent { stored, oldest })
         };
-        guarded(|| Ok(write()?))
+        guarded(write)
     }
 }
 
