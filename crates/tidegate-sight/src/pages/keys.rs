@@ -1,4 +1,4 @@
-//! Keys: who is refused most, comes near a limit, or asks most, in the last minute, quarter of an hour or day.
+//! Keys: who is refused most, comes near a limit, or is admitted most, in the last minute, quarter of an hour or day.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -46,10 +46,10 @@ const ORDERS: [Order; 3] = [
     },
     Order {
         word: "rate",
-        words: "asking most",
-        heading: "Asked",
-        nobody: "asked",
-        appears: "A key appears here when a policy decides about a request of it.",
+        words: "admitted most",
+        heading: "Units admitted",
+        nobody: "was admitted anything",
+        appears: "A key appears here when a policy lets a request of it pass.",
     },
 ];
 
@@ -271,7 +271,7 @@ mod tests {
     #[tokio::test]
     async fn an_empty_list_says_what_makes_a_key_appear_and_a_wrong_order_is_refused() {
         let canned = Canned::new(vec![("/v1/busiest", 200, json!({ "keys": [] }))]);
-        for (by, words) in [("denied", "refuses it"), ("near", "near_limit"), ("rate", "decides about")] {
+        for (by, words) in [("denied", "refuses it"), ("near", "near_limit"), ("rate", "lets a request")] {
             let query = pairs(&[("by", by)]);
             let page = page(&canned.context("/ui/keys", &query, &[])).await.unwrap().into_string();
             assert!(page.contains("No key ") && page.contains(words), "{page}");

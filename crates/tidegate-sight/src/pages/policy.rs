@@ -319,12 +319,12 @@ fn pictures(past: Past, history: &History, now: u64) -> Markup {
     }
 }
 
-/// The keys that were refused most, and those that asked most.
+/// The keys that were refused most, and those that were admitted most.
 async fn busiest(ctx: &Context<'_>, policy: &str) -> Markup {
     let most = KEYS.to_string();
     let mut tables = Vec::new();
     for (by, words) in
-        [("denied", "Refused most in the last 15 minutes"), ("rate", "Asked most in the last 15 minutes")]
+        [("denied", "Refused most in the last 15 minutes"), ("rate", "Admitted most in the last 15 minutes")]
     {
         let pairs = [("policy", policy), ("by", by), ("w", "15m"), ("limit", &*most)];
         let path = url("/v1/busiest", pairs.into_iter().chain(ctx.reveal()));
@@ -351,7 +351,7 @@ fn keys_table(policy: &str, words: &str, rows: &[&Value], keys: &[Option<Vec<(St
     html! {
         div class="wide" { table {
             caption { (words) }
-            (columns(&[("Key", false), ("Times", true), ("A second", true)]))
+            (columns(&[("Key", false), ("Count", true), ("A second", true)]))
             tbody { @for (row, key) in rows.iter().zip(keys) { tr {
                 td { @match key {
                     Some(pairs) => a href=(key_path(policy, pairs)) { (name(text(&row["key"]))) },

@@ -261,7 +261,7 @@ fn keys_heading(live: &Live) -> String {
     let count = match live.order {
         Order::Denied => "REFUSED",
         Order::Near => "NEAR",
-        Order::Rate => "REQUESTS",
+        Order::Rate => "UNITS",
     };
     let numbers = [right(count, 10), right("/s", 9), right("ERROR", 9)].concat();
     format!("{}{numbers}  KEY", cell("  POLICY", 20))
@@ -409,7 +409,7 @@ const HELP: [&str; 18] = [
     "■ trouble: something does not work, or refuses all",
     "(0.2)  would be refused: mode shadow, or a shadow limit",
     "≤ 5    by how much a count may be too high",
-    "OF RATE: what the hottest key asks for, of the rate of its limit",
+    "OF RATE: what the hottest key was admitted, of the rate of its limit",
     "Blocks, switches and breakers: tidegate key block, switch off,",
     "breaker force-open",
 ];
