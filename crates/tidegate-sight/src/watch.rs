@@ -6,6 +6,7 @@
 //!
 //! Locks are taken in this order: the history's, then the state's. So nothing asks the history while it holds the state.
 
+use std::array;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -438,14 +439,15 @@ impl State {
 
     fn server_counts(&mut self, vitals: &Vitals, dropped: u64) -> ServerCounts {
         let before = &self.vitals;
-        let more = |at: usize| vitals.requests[at].saturating_sub(before.requests[at]);
+        let [allowed, delayed, denied, unmatched, failed_open, failed_closed, invalid]: [u64; 7] =
+            array::from_fn(|at| vitals.requests[at].saturating_sub(before.requests[at]));
         let took = more_durations(&vitals.durations, &before.durations);
         let counts = [
-            (ServerSeries::Allowed, more(0)),
-            (ServerSeries::Delayed, more(1)),
-            (ServerSeries::Denied, more(2)),
-            (ServerSeries::Unmatched, more(3)),
-            (ServerSeries::Failed, more(4).saturating_add(more(5)).saturating_add(more(6))),
+            (ServerSeries::Allowed, allowed),
+            (ServerSeries::Delayed, delayed),
+            (ServerSeries::Denied, denied),
+            (ServerSeries::Unmatched, unmatched),
+            (ServerSeries::Failed, failed_open.saturating_add(failed_closed).saturating_add(invalid)),
             (ServerSeries::P50, quantile(&took, 0.5).unwrap_or(0)),
             (ServerSeries::P99, quantile(&took, 0.99).unwrap_or(0)),
             (ServerSeries::InFlight, vitals.in_flight),

@@ -81,8 +81,14 @@ pub(crate) struct PolicyWords {
     pub(crate) limit: String,
 }
 
-/// The words of all policies, by name, and the number of the configuration that they are of.
-pub(crate) type KnownPolicies = Mutex<(Option<u64>, Arc<HashMap<String, PolicyWords>>)>;
+/// The words of all policies as of one configuration.
+pub(crate) type KnownPolicies = Mutex<WordsOfAll>;
+
+#[derive(Debug, Default)]
+pub(crate) struct WordsOfAll {
+    configuration: Option<u64>,
+    by_name: Arc<HashMap<String, PolicyWords>>,
+}
 
 /// What the head of a page shows of the server.
 #[derive(Clone, Debug, Default)]
@@ -160,8 +166,8 @@ impl<'a> Context<'a> {
     ) -> Result<Arc<HashMap<String, PolicyWords>>, PageError> {
         {
             let known = self.known.lock();
-            if configuration.is_some() && known.0 == configuration {
-                return Ok(Arc::clone(&known.1));
+            if configuration.is_some() && known.configuration == configuration {
+                return Ok(Arc::clone(&known.by_name));
             }
         }
         let listed = self.get("/v1/policies").await?;
@@ -169,9 +175,10 @@ impl<'a> Context<'a> {
             let words = PolicyWords { mode: text(&policy["mode"]).to_owned(), limit: limit_words(policy) };
             (text(&policy["name"]).to_owned(), words)
         };
-        let policies: Arc<HashMap<_, _>> = Arc::new(list(&listed["policies"]).iter().map(words).collect());
-        *self.known.lock() = (listed["config"]["number"].as_u64(), Arc::clone(&policies));
-        Ok(policies)
+        let by_name: Arc<HashMap<_, _>> = Arc::new(list(&listed["policies"]).iter().map(words).collect());
+        let configuration = listed["config"]["number"].as_u64();
+        *self.known.lock() = WordsOfAll { configuration, by_name: Arc::clone(&by_name) };
+        Ok(by_name)
     }
 
     /// Learns what the head of a page shows, unless the page has asked already.
