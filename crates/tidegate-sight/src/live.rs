@@ -11,9 +11,9 @@ use tidegate::clock::SystemClock;
 use crate::board::Sum;
 use crate::busiest::Named;
 use crate::history::Step;
-use crate::numbers::{Refused, Series, ServerSeries};
+use crate::numbers::{Counts, Refused, Series, ServerSeries};
 use crate::usual::Usual;
-use crate::watch::{Judged, State, Watch};
+use crate::watch::{State, Watch};
 
 /// Policies with a row of their own, those with the most refusals first. The number of the others is told.
 const ROWS: usize = 256;
@@ -100,7 +100,7 @@ struct Shown<'s> {
 impl Shown<'_> {
     fn server(&self) -> Value {
         let (state, ten) = (self.state, self.ten);
-        let (vitals, judged) = (&state.vitals, state.judged(None));
+        let vitals = &state.vitals;
         let (number, since) = vitals.configuration;
         let since = SystemClock::wall_time(since).as_nanos() / 1_000_000_000;
         let rate = |series: ServerSeries| rounded(ten.rate(ten.server.of(series)));
@@ -119,8 +119,8 @@ impl Shown<'_> {
                     "failed": rate(ServerSeries::Failed),
                 },
                 "refused_share": share(self.minute.server.refused()),
-                "usual": judged.and_then(usual),
-                "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
+                "usual": state.usual(None).map(usual),
+                "unusual": state.unusual_since(None).is_some(),
             },
             "deciding": {
                 "p50_ns": state.took(0.5),
@@ -141,11 +141,8 @@ impl Shown<'_> {
             if last == 0 || last < from {
                 quiet += 1;
             } else {
-                let decided = self.minute.policies.get(&policy).map_or((0, 0), |counts| {
-                    let refused = counts.refused();
-                    (refused.denied, refused.requests)
-                });
-                active.push((Reverse(decided), policy));
+                let refused = self.minute.policies.get(&policy).map(Counts::refused).unwrap_or_default();
+                active.push((Reverse(refused), policy));
             }
         }
         active.sort_unstable();
@@ -158,7 +155,6 @@ impl Shown<'_> {
         let (board, busiest) = (&self.state.board, &self.state.busiest);
         let ten = self.ten.policies.get(&policy).copied().unwrap_or_default();
         let minute = self.minute.policies.get(&policy).copied().unwrap_or_default();
-        let judged = self.state.judged(Some(policy));
         let rate = |series: Series| rounded(self.ten.rate(ten.of(series)));
         let hottest = busiest.hottest(policy).map(|(key, units)| {
             json!({
@@ -179,22 +175,17 @@ impl Shown<'_> {
                 "errors": rate(Series::Errors),
             },
             "denied_share": share(minute.refused()),
-            "usual": judged.and_then(usual),
-            "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
+            "usual": self.state.usual(Some(policy)).map(usual),
+            "unusual": self.state.unusual_since(Some(policy)).is_some(),
             "keys_refused": board.keys_refused(policy),
             "hottest": hottest,
         })
     }
 
-    fn unusual_since(&self, judged: &Judged) -> Option<u64> {
-        judged.unusual_since(self.state.second)
-    }
-
     /// Says in one sentence whether all is well, and who is to blame if not.
     fn verdict(&self) -> (&'static str, String) {
         let refused = self.minute.server.refused();
-        let judged = self.state.judged(None);
-        let known = judged.and_then(|judged| judged.usual.as_ref());
+        let known = self.state.usual(None);
         let mut text = match refused.share() {
             None => "no requests in the last minute".to_owned(),
             Some(share) => format!("{} % of requests refused", percent(share)),
@@ -203,7 +194,7 @@ impl Shown<'_> {
             Some(usual) => text.push_str(&format!("; {}", range(usual))),
             None => text.push_str("; no baseline yet"),
         }
-        let since = judged.and_then(|judged| self.unusual_since(judged));
+        let since = self.state.unusual_since(None);
         let (cause, cause_since) = self.cause(since.is_some());
         if let Some(since) = since.or(cause_since).and_then(time_of_day) {
             text.push_str(&format!("; since {since} UTC"));
@@ -238,8 +229,7 @@ impl Shown<'_> {
     /// its key if one has most of the refusals. The second: since when it refuses more than usual. `is_unusual`: whether
     /// the whole server does; otherwise policies as usual are not named.
     fn cause(&self, is_unusual: bool) -> (Option<String>, Option<u64>) {
-        let since =
-            |policy: u16| self.state.judged(Some(policy)).and_then(|judged| self.unusual_since(judged));
+        let since = |policy: u16| self.state.unusual_since(Some(policy));
         let refusing = self.minute.policies.iter().map(|(policy, counts)| (*policy, counts.refused()));
         let refusing = refusing.filter(|(_, refused)| refused.denied > 0);
         let most = refusing
@@ -251,7 +241,7 @@ impl Shown<'_> {
         let name = self.state.board.name_of(policy).unwrap_or_default();
         let mut text = format!("`{name}` refused {} %", percent(refused.share().unwrap_or(0.0)));
         if since(policy).is_some()
-            && let Some(usual) = self.state.judged(Some(policy)).and_then(|judged| judged.usual.as_ref())
+            && let Some(usual) = self.state.usual(Some(policy))
         {
             text.push_str(&format!(" ({})", range(usual)));
         }
@@ -289,9 +279,8 @@ fn share(refused: Refused) -> Option<f64> {
     refused.share().map(|share| (share * 1e5).round() / 1e5)
 }
 
-fn usual(judged: &Judged) -> Option<Value> {
-    let usual = judged.usual.as_ref()?;
-    Some(json!({ "low": usual.low, "high": usual.high, "days": usual.days }))
+fn usual(usual: &Usual) -> Value {
+    json!({ "low": usual.low, "high": usual.high, "days": usual.days })
 }
 
 /// `usual at this hour 0.4 to 1.2 %`.

@@ -90,8 +90,8 @@ series! {
     Up = "up",
 }
 
-/// Requests, and how many of them were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Requests, and how many of them were refused, by which it is ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Refused {
     pub(crate) denied: u64,
     pub(crate) requests: u64,

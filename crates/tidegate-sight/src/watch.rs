@@ -105,19 +105,12 @@ pub(crate) struct State {
 
 /// What is usual of a policy or the server, and whether it is so now.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
-    pub(crate) usual: Option<Usual>,
+struct Judged {
+    usual: Option<Usual>,
     /// When `usual` was worked out, in seconds since 1970; `None`: never.
     asked: Option<u64>,
     /// Since which second the share has been unusual without a break.
     above_since: Option<u64>,
-}
-
-impl Judged {
-    /// Returns since when the share is unusual, if it is for long enough to say so.
-    pub(crate) fn unusual_since(&self, now: u64) -> Option<u64> {
-        self.above_since.filter(|since| now.saturating_sub(*since) >= UNUSUAL_FOR)
-    }
 }
 
 impl fmt::Debug for Watch {
@@ -474,8 +467,15 @@ impl State {
         quantile(&more_durations(last, first), share)
     }
 
-    pub(crate) fn judged(&self, policy: Option<u16>) -> Option<&Judged> {
-        self.judged.get(&policy)
+    /// Returns what is usual of a policy, or of the server; `None`: that is not known.
+    pub(crate) fn usual(&self, policy: Option<u16>) -> Option<&Usual> {
+        self.judged.get(&policy)?.usual.as_ref()
+    }
+
+    /// Returns since when the share refused is unusual, if it is for long enough to say so.
+    pub(crate) fn unusual_since(&self, policy: Option<u16>) -> Option<u64> {
+        let since = self.judged.get(&policy)?.above_since?;
+        (self.second.saturating_sub(since) >= UNUSUAL_FOR).then_some(since)
     }
 
     /// Compares the last minute with what is usual. Returns for whom that has to be worked out again.
