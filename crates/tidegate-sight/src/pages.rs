@@ -9,6 +9,7 @@
 
 mod answers;
 mod changes;
+mod context;
 mod frame;
 mod guards;
 mod key;
@@ -37,9 +38,11 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_server::WatchedServer;
 
 use self::answers::{answer, asset, page, text, to, with_cookie, with_status};
-use self::frame::{Caller, Context, Frame, KnownPolicies, PAGES, PageError, cut, url, without_theme};
+use self::context::{Caller, Context, KnownPolicies, PageError, ask};
+use self::frame::{Frame, PAGES, without_theme};
 use self::request::{PageRequest, THEME_COOKIE, theme};
 use self::session::{Holder, Sessions};
+use self::words::{Mark, cut, mark, name, url};
 
 const STYLE: &str = include_str!("pages/ui.css");
 const SCRIPT: &str = include_str!("pages/live.js");
@@ -349,8 +352,7 @@ impl Pages {
             return Err(wrong());
         }
         // The server lets the answer to a wrong token wait.
-        let tried =
-            frame::ask(door.server, Some(token), Method::GET, "/v1/overview?w=1m", Bytes::new()).await;
+        let tried = ask(door.server, Some(token), Method::GET, "/v1/overview?w=1m", Bytes::new()).await;
         if tried.as_ref().is_err_and(|error| error.status() == StatusCode::UNAUTHORIZED) {
             return Err(wrong());
         }
@@ -440,7 +442,7 @@ async fn holder_of(server: &dyn WatchedServer, token: &str) -> (String, Option<V
         (Method::GET, "/v1/busiest?by=denied&w=1m&limit=1&reveal=true", vec!["read", "admin"]),
     ];
     for (method, path, at_least) in questions {
-        if let Err(refused) = frame::ask(server, Some(token), method, path, Bytes::new()).await
+        if let Err(refused) = ask(server, Some(token), method, path, Bytes::new()).await
             && refused.status() == StatusCode::FORBIDDEN
         {
             let (name, scopes) = read_refusal(refused.detail()).unwrap_or((String::new(), at_least));
@@ -462,7 +464,7 @@ fn login_form(form: &str, back: &str, why: Option<&str>) -> Markup {
     html! {
         h1 { "Log in" }
         @if let Some(why) = why {
-            p role="alert" { (frame::mark(frame::Mark::Trouble)) " " (cut(why, 1_000)) "." }
+            p role="alert" { (mark(Mark::Trouble)) " " (cut(why, 1_000)) "." }
         }
         form method="post" action="/ui/login" {
             input type="hidden" name="form" value=(form);
@@ -485,7 +487,7 @@ fn login_form(form: &str, back: &str, why: Option<&str>) -> Markup {
 fn nothing(path: &str) -> Markup {
     html! {
         h1 { "Not found" }
-        p { "There is no page at " (frame::name(path)) ". There are:" }
+        p { "There is no page at " (name(path)) ". There are:" }
         ul { @for (path, word, _) in PAGES { li { a href=(path) { (word) } } } }
     }
 }

@@ -3,9 +3,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, PageError, columns, count, cut, list, moment, num, percent, seconds_of, text, url, whole,
-};
+use super::context::{Context, PageError};
+use super::words::{columns, count, cut, list, moment, num, percent, seconds_of, text, url, whole};
 use crate::history::MOST_CHANGES;
 
 /// How many changes are shown at first.
@@ -102,7 +101,7 @@ fn effect(ctx: &Context<'_>, change: &Value) -> Markup {
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::{Canned, pairs};
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     fn change(number: u64, at: &str, effect: &Value) -> Value {

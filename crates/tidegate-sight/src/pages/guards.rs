@@ -5,11 +5,12 @@ use http::{Method, StatusCode};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::frame::{
-    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, percent, policy_path,
-    seconds_of, segment, text, url, whole,
-};
+use super::context::{Context, PageError};
 use super::keys::{THE_ONE, keys_of, names_in};
+use super::words::{
+    Mark, ago, columns, count, cut, list, mark, moment, name, percent, policy_path, seconds_of, segment,
+    text, url, whole,
+};
 
 /// Breakers on one page, and at most.
 const TILES: usize = 60;
@@ -417,7 +418,7 @@ fn switch_path(switch: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::canned::{Canned, pairs};
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     type Fields<'a> = &'a [(&'a str, &'a str)];

@@ -5,11 +5,12 @@ use http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::frame::{
-    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of,
-    segment, span, text, url, whole,
-};
+use super::context::{Context, PageError};
 use super::keys::{key_path, names_in};
+use super::words::{
+    Mark, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of, segment, span, text,
+    url, whole,
+};
 
 /// The key that the URL names, under its policy.
 struct NamedKey {
@@ -267,7 +268,7 @@ pub(crate) async fn post(ctx: &Context<'_>, policy: &str) -> Result<String, Page
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::canned::{Canned, pairs};
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     type Fields<'a> = &'a [(&'a str, &'a str)];

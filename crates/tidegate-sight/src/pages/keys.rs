@@ -3,9 +3,8 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, PageError, columns, count, cut, list, name, num, number, policy_path, segment, text, url, whole,
-};
+use super::context::{Context, PageError};
+use super::words::{columns, count, cut, list, name, num, number, policy_path, segment, text, url, whole};
 
 /// How many keys are asked for, and shown.
 const LISTED: usize = 100;
@@ -230,7 +229,7 @@ fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::{Canned, pairs};
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     fn canned() -> Canned {

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, Mark, PageError, PolicyWords, ago, chart, columns, command, count, cut, list, mark, name, nanos,
-    num, number, percent, policy_path, seconds_of, sparkline, stale, text, url, whole,
+use super::context::{Context, PageError, PolicyWords};
+use super::picture::{chart, sparkline};
+use super::words::{
+    Mark, ago, columns, command, count, cut, list, mark, name, nanos, num, number, percent, policy_path,
+    seconds_of, stale, text, url, whole,
 };
 
 /// The most policies that have a row.
@@ -390,7 +392,7 @@ fn first_run(ctx: &Context<'_>) -> Markup {
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::Canned;
+    use super::super::context::canned::Canned;
     use super::*;
 
     fn idle() -> Value {

@@ -3,11 +3,13 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, Mark, PageError, chart, columns, count, cut, limit_of, limit_words, list, mark, moment, name,
-    num, number, policy_path, seconds_of, segment, text, url, whole,
-};
+use super::context::{Context, PageError};
 use super::keys::{key_path, keys_of, names_in};
+use super::picture::chart;
+use super::words::{
+    Mark, columns, count, cut, limit_of, limit_words, list, mark, moment, name, num, number, policy_path,
+    seconds_of, segment, text, url, whole,
+};
 
 /// How many policies are on a page of the list.
 const LISTED: usize = 50;
@@ -368,7 +370,7 @@ fn keys_table(policy: &str, words: &str, rows: &[&Value], keys: &[Option<Vec<(St
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::{Canned, NOW, pairs};
+    use super::super::context::canned::{Canned, NOW, pairs};
     use super::*;
 
     fn words(name: &str) -> Value {

@@ -5,7 +5,7 @@ use http::header::{COOKIE, HOST, HeaderMap, HeaderName, ORIGIN};
 use http::request::Parts;
 use http::{Method, StatusCode};
 
-use super::frame::PageError;
+use super::context::PageError;
 use super::session;
 
 /// The most parameters of a URL or a form.

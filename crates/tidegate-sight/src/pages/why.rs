@@ -7,9 +7,9 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of,
-    span, text, url, whole,
+use super::context::{Context, PageError};
+use super::words::{
+    Mark, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of, span, text, url, whole,
 };
 
 /// How much of a text without an id is shown again, in characters.
@@ -248,7 +248,7 @@ fn is_id(word: &str) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::{Canned, pairs};
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     const ID: &str = "01M7XS19HMMY060HC3SR7CKCBR";
