@@ -5,6 +5,7 @@ mod events;
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -19,10 +20,11 @@ use tidegate::config::{DoorName, Server};
 use tidegate_server::Token;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::args::{PolicyKey, Trust, WhichServer};
 use crate::exit::Mistake;
+use crate::output::Printer;
 use crate::policies;
 
 pub(crate) use self::events::{Event, listen};
@@ -213,6 +215,53 @@ fn refused(url: &str, status: StatusCode, problem: Value) -> anyhow::Error {
 /// have too much to do.
 pub(crate) fn is_final(error: &anyhow::Error) -> bool {
     error.downcast_ref::<RefusedByServer>().is_some_and(|refused| refused.problem["status"] != 503)
+}
+
+/// Asks a path until Ctrl-C is pressed, or as often as wanted, and hands over each answer.
+///
+/// # Errors
+/// Several failures in a row: the server may only be restarting, or have too much to do. A failure before the first answer,
+/// the last one, and one that stays ([`is_final`]) end it at once; so does an error of `each`.
+pub(crate) fn again(
+    server: &ServerUrl,
+    path: &str,
+    every: Duration,
+    times: Option<u64>,
+    printer: &Printer,
+    mut each: impl FnMut(&Value) -> Result<()>,
+) -> Result<()> {
+    wait(async {
+        let mut turns = interval(every);
+        // A late answer does not bring the next one forward.
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A listener made anew in each turn would miss a Ctrl-C pressed in between.
+        let mut pressed = pin!(tokio::signal::ctrl_c());
+        let (mut turn, mut failed, mut was_answered) = (0_u64, 0_u32, false);
+        loop {
+            let answer = tokio::select! {
+                answer = async { turns.tick().await; get(server, path).await } => answer,
+                _ = &mut pressed => return Ok(()),
+            };
+            turn += 1;
+            let is_last = times.is_some_and(|times| turn >= times);
+            match answer {
+                Ok(answer) => {
+                    (failed, was_answered) = (0, true);
+                    each(&answer)?;
+                }
+                Err(error) => {
+                    failed += 1;
+                    if is_last || failed == FAILURES || is_final(&error) || !was_answered {
+                        return Err(error);
+                    }
+                    printer.error(&format!("{error:#}"));
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    })
 }
 
 /// Whether the server refused the request because the token may not see the names of keys.
