@@ -21,20 +21,19 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_server::{Changed, Seen, Sight, Vitals, WatchedServer};
 use tokio::sync::watch;
 
 use crate::board::{Board, LastMinute};
-use crate::busiest::{Busiest, By, Named};
+use crate::busiest::{Busiest, Named};
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
-use crate::history::{History, MOST_CHANGES, Step};
+use crate::history::{History, MOST_CHANGES};
 use crate::live;
-use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
+use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
-use crate::query::{DEFAULT_WINDOW, LONGEST_WINDOW, Pairs, Wrong, asked_series, bad};
+use crate::query::{self, DEFAULT_WINDOW, LONGEST_WINDOW, Pairs};
 use crate::usual::{self, Usual};
 
 /// How often rings are read.
@@ -218,76 +217,6 @@ impl Watch {
     fn live_text(&self) -> Arc<str> {
         live::overview(self, DEFAULT_WINDOW, false, false).to_string().into()
     }
-
-    fn history_of(&self, query: &Pairs<'_>) -> Result<Value, Wrong> {
-        let now = self.state.lock().second;
-        let number = |name: &'static str, or: u64| -> Result<u64, Wrong> {
-            let Some(text) = query.value(name) else { return Ok(or) };
-            text.parse().map_err(|_| query.wrong(name, "use seconds since 1970, such as 1767225600"))
-        };
-        let to = number("to", now)?;
-        let from = number("from", to.saturating_sub(DEFAULT_WINDOW.as_secs()))?;
-        if from >= to {
-            return Err(bad(format!("`from` is {from}, which is not before `to`, {to}")));
-        }
-        let step = match query.value("step") {
-            Some("1s") => Step::Second,
-            Some("1m") => Step::Minute,
-            Some("1h") => Step::Hour,
-            Some(_) => return Err(query.wrong("step", "use 1s, 1m or 1h")),
-            None => Step::for_last(now.saturating_sub(from)),
-        };
-        // What lies before that is not kept, and nothing lies after now.
-        let (from, to) = (from.max(now.saturating_sub(LONGEST_WINDOW)), to.min(now.saturating_add(1)));
-        let to = to.max(from);
-        let words = query.value("series").unwrap_or("allowed,denied");
-        let series = match query.value("policy") {
-            Some(policy) => {
-                let points = self.history.policy(policy, step, from, to);
-                if points.is_empty() && self.state.lock().board.number_of(policy).is_none() {
-                    return Err(unknown_policy());
-                }
-                asked_series(words, &Series::ALL, Series::word, &points, Counts::of)?
-            }
-            None => {
-                let points = self.history.server(step, from, to);
-                asked_series(words, &ServerSeries::ALL, ServerSeries::word, &points, ServerCounts::of)?
-            }
-        };
-        Ok(json!({ "step": step.seconds(), "series": series }))
-    }
-
-    fn busiest_of(&self, query: &Pairs<'_>, reveal: bool) -> Result<Value, Wrong> {
-        let by = match query.value("by") {
-            None => By::Denied,
-            Some(word) => By::ALL
-                .into_iter()
-                .find(|by| by.word() == word)
-                .ok_or_else(|| query.wrong("by", "use denied, near or rate"))?,
-        };
-        let window = query.window(86_400, "use 1m, 15m or 24h")?;
-        let limit = query.limit(20, 500)?;
-        let state = self.state.lock();
-        let policy = match query.value("policy") {
-            None => None,
-            Some(name) => Some(state.board.number_of(name).ok_or_else(unknown_policy)?),
-        };
-        let keys: Vec<Value> = state
-            .busiest
-            .read(by, window, policy, limit)
-            .into_iter()
-            .map(|busy| {
-                json!({
-                    "policy": state.board.name_of(busy.policy).as_deref(),
-                    "key": live::shown_key(busy.name.as_ref(), busy.key, reveal),
-                    "count": busy.count,
-                    "error": busy.error,
-                    "per_second": live::rounded(busy.per_second),
-                })
-            })
-            .collect();
-        Ok(json!({ "by": by.word(), "window_s": window.as_secs(), "keys": keys }))
-    }
 }
 
 /// Takes turns until the watch is gone.
@@ -357,8 +286,8 @@ impl Sight for Watch {
                 let window = query.window(LONGEST_WINDOW, "use 1m, 15m, 24h or another time up to 90d")?;
                 live::overview(self, window, reveal, true)
             }
-            "/v1/history" => self.history_of(&query)?,
-            "/v1/busiest" => self.busiest_of(&query, reveal)?,
+            "/v1/history" => query::history(self, &query)?,
+            "/v1/busiest" => query::busiest(self, &query, reveal)?,
             "/v1/changes" => self.changes.read(query.limit(50, MOST_CHANGES)?),
             _ => return Err((404, "there is nothing at this path".to_owned())),
         };
@@ -537,11 +466,6 @@ fn quantile(counts: &[(u64, u64)], share: f64) -> Option<u64> {
         lower = *bound;
     }
     Some(lower)
-}
-
-fn unknown_policy() -> Wrong {
-    let detail = "parameter `policy`: no policy of this name was seen; /v1/policies lists those in force";
-    (404, detail.to_owned())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Tests of the watch. The time is an argument, and the server is a list of counts.
 
+use serde_json::{Value, json};
 use tidegate::Tick;
 use tidegate_server::Verdict;
 
