@@ -383,27 +383,22 @@ pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
         let missing = || PageError::bad(format!("the form needs a value for {field}; nothing was changed"));
         ctx.field(field).ok_or_else(missing)
     };
-    match ctx.field("do") {
+    let (path, body) = match ctx.field("do") {
         Some("force") => {
             let body =
                 json!({ "state": wanted("state")?, "for": wanted("for")?, "reason": wanted("reason")? });
-            ctx.send(Method::PUT, &breaker_path(ctx, wanted("policy")?), &body).await?;
+            (breaker_path(ctx, wanted("policy")?), body)
         }
-        Some("auto") => {
-            // It keeps neither a time nor a reason, and the server takes none.
-            let path = breaker_path(ctx, wanted("policy")?);
-            ctx.send(Method::PUT, &path, &json!({ "state": "auto" })).await?;
-        }
+        // It keeps neither a time nor a reason, and the server takes none.
+        Some("auto") => (breaker_path(ctx, wanted("policy")?), json!({ "state": "auto" })),
         Some("off") => {
             let body = json!({ "state": "off", "for": wanted("for")?, "reason": wanted("reason")? });
-            ctx.send(Method::PUT, &switch_path(wanted("switch")?), &body).await?;
+            (switch_path(wanted("switch")?), body)
         }
-        Some("on") => {
-            let path = switch_path(wanted("switch")?);
-            ctx.send(Method::PUT, &path, &json!({ "state": "on" })).await?;
-        }
+        Some("on") => (switch_path(wanted("switch")?), json!({ "state": "on" })),
         _ => return Err(PageError::bad("the form does not say what to do; nothing was changed")),
-    }
+    };
+    ctx.send(Method::PUT, &path, &body).await?;
     Ok("/ui/guards".to_owned())
 }
 
