@@ -67,7 +67,7 @@ const PLACES: usize = 64;
 /// Minutes whose lists are kept whole.
 const MINUTES: usize = 15;
 
-/// Hours of which the largest counters are kept.
+/// Past hours. Only their largest counters are kept.
 const HOURS: usize = 24;
 
 /// Counters kept of a list for hours, and keys of a list whose names are wanted.

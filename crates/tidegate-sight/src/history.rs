@@ -10,7 +10,7 @@
 //! The [file](self::file) is `history.redb` in a folder; policies are found in it by their names, so they hold over
 //! restarts. A thread [writes](self::writer) it once a minute, so a crash loses 60 seconds. Spans are added to what is
 //! there, so a restart within a minute continues it, and a clock that goes back counts into the past. When the disk is
-//! full or gone, counts wait in memory. Counters have nothing to do with any of it.
+//! full or gone, counts wait in memory. The counters of limits are elsewhere and do not depend on this.
 //!
 //! The file has at most 64 MiB ([`file::MOST_IN_FILE`]); memory at most 4 MiB of seconds of the busiest policies, 8 KiB
 //! for each other, some hundred bytes a policy for the minute that is not written yet, and 16 MiB when the disk is away.
@@ -218,7 +218,7 @@ impl History {
         rows.into_iter().collect()
     }
 
-    /// Keeps a change, a line of text for whoever wrote it, under a number; a later one of the same number replaces it.
+    /// Keeps a change, a text that is not read here, under a number; a later one of the same number replaces it.
     /// The 200 of the highest numbers are kept, and at most 8 MiB. It is in the file within a minute.
     pub(crate) fn put_change(&self, number: u64, text: &str) {
         self.memory.lock().changes.put(number, Arc::from(text));

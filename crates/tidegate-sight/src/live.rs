@@ -311,7 +311,7 @@ fn time_of_day(seconds: u64) -> Option<String> {
     rfc3339(seconds)?.get(11..16).map(str::to_owned)
 }
 
-/// The time of a line, in parts of which each is a point.
+/// The time of a line, in equal parts: one for each point.
 struct LineSpan {
     /// In seconds.
     window: u64,

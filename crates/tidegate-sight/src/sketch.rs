@@ -42,7 +42,7 @@ fn home(key: u64) -> usize {
 }
 
 impl Sketch {
-    /// Adds an amount to a key, of which up to `error` may be too much.
+    /// Adds an amount to a key. Up to `error` of it may be too much.
     pub(crate) fn add(&mut self, key: u64, amount: u64, error: u64) {
         if amount == 0 {
             return;

@@ -2,7 +2,7 @@
 //!
 //! A share is unusual if it is above the median of the five-minute spans of the same hour of the last 28 days by six
 //! median absolute deviations, **and** twice the median, **and** at least half a request a second is refused. It has to
-//! last for two spans of whoever asks. Medians, because one bad night must not become usual; all conditions, because
+//! last for a minute (`UNUSUAL_FOR`). Medians, because one bad night must not become usual; all conditions, because
 //! each alone raises false alarms: small policies have large shares, quiet ones no deviation.
 //!
 //! With counts of fewer than three days, the spans of the last 24 hours stand in, whatever their hour; with less than

@@ -407,7 +407,7 @@ impl State {
         (self.second.saturating_sub(since) >= UNUSUAL_FOR).then_some(since)
     }
 
-    /// Compares the last minute with what is usual. Returns for whom that has to be worked out again.
+    /// Compares the last minute with what is usual. Returns the policies, and the server, for which that is worked out again.
     fn judge(&mut self, now: u64) -> Vec<(Option<u16>, Option<Arc<str>>)> {
         let minute = self.recent.minute();
         for (policy, judged) in &mut self.judged {

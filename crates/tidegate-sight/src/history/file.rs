@@ -428,7 +428,7 @@ fn oldest_block(
     Ok(oldest)
 }
 
-/// Returns when the oldest span began of which the server's counts are kept.
+/// Returns when the oldest span began that has counts of the server.
 fn oldest(
     table: &impl ReadableTable<(u8, u64, &'static str), &'static [u8]>,
     packer: &mut Packer,

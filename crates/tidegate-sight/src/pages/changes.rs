@@ -69,7 +69,7 @@ fn line(ctx: &Context<'_>, change: &Value) -> Markup {
     }
 }
 
-/// The whole text, of which only the beginning is shown if it is long.
+/// A text. If it is long, only its beginning is shown until it is unfolded.
 fn folded(whole: &str) -> Markup {
     if whole.chars().nth(LONGEST).is_none() {
         return html! { (cut(whole, LONGEST)) };

@@ -17,7 +17,7 @@ use crate::styled::text;
 
 /// The most keys, guards and changes that are asked for and kept.
 const MOST_ROWS: usize = 200;
-/// The most refusals of which the ids are kept.
+/// The most refusals whose ids are kept.
 const MOST_REFUSALS: usize = 512;
 /// The longest filter, in characters.
 const LONGEST_FILTER: usize = 60;
