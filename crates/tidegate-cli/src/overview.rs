@@ -66,7 +66,7 @@ pub(crate) struct Rates {
 
 impl Rates {
     fn of(rates: &Value) -> Self {
-        let rate = |name: &str| number(&rates[name]).unwrap_or_default();
+        let rate = |name: &str| rates[name].as_f64().unwrap_or_default();
         Self {
             allowed: rate("allowed"),
             delayed: rate("delayed"),
@@ -79,6 +79,11 @@ impl Rates {
     /// All requests a second.
     pub(crate) fn all(self) -> f64 {
         self.allowed + self.delayed + self.denied + self.unmatched + self.failed
+    }
+
+    /// What may pass at once. Requests that no policy is about pass too.
+    pub(crate) fn passed(self) -> f64 {
+        self.allowed + self.unmatched
     }
 }
 
@@ -147,7 +152,7 @@ impl Overview {
     pub(crate) fn of(answer: &Value) -> Self {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (requests, deciding) = (&answer["requests"], &answer["deciding"]);
-        let millis = |value: &Value| number(value).map(|nanos| nanos / 1e6);
+        let millis = |value: &Value| value.as_f64().map(|nanos| nanos / 1e6);
         Self {
             at: word(&answer["at"]),
             configuration: answer["configuration"]["number"].as_u64(),
@@ -156,7 +161,7 @@ impl Overview {
             history_on_disk: answer["history"]["on_disk"].as_bool(),
             dropped: answer["dropped"].as_u64().unwrap_or_default(),
             rates: Rates::of(&requests["per_second"]),
-            refused_share: number(&requests["refused_share"]),
+            refused_share: requests["refused_share"].as_f64(),
             p50_ms: millis(&deciding["p50_ns"]),
             p99_ms: millis(&deciding["p99_ns"]),
             in_flight: deciding["in_flight"].as_u64(),
@@ -171,8 +176,8 @@ impl Overview {
 }
 
 fn policy(row: &Value) -> PolicyRow {
-    let rate = |name: &str| number(&row["per_second"][name]).unwrap_or_default();
-    let range = |usual: &Value| Some((number(&usual["low"])?, number(&usual["high"])?));
+    let rate = |name: &str| row["per_second"][name].as_f64().unwrap_or_default();
+    let range = |usual: &Value| Some((usual["low"].as_f64()?, usual["high"].as_f64()?));
     let hottest = &row["hottest"];
     PolicyRow {
         name: row["name"].as_str().unwrap_or_default().to_owned(),
@@ -180,14 +185,14 @@ fn policy(row: &Value) -> PolicyRow {
         denied: rate("denied"),
         near: rate("near"),
         would_deny: rate("would_deny"),
-        share: number(&row["denied_share"]),
+        share: row["denied_share"].as_f64(),
         usual: range(&row["usual"]),
         is_unusual: row["unusual"] == true,
         keys_refused: row["keys_refused"].as_u64().unwrap_or_default(),
         hottest: hottest["key"].as_str().map(|key| Hottest {
             key: key.to_owned(),
-            per_second: number(&hottest["per_second"]).unwrap_or_default(),
-            of_rate: number(&hottest["of_rate"]),
+            per_second: hottest["per_second"].as_f64().unwrap_or_default(),
+            of_rate: hottest["of_rate"].as_f64(),
         }),
         line: line(&row["line"]),
     }
@@ -198,14 +203,9 @@ pub(crate) fn rows(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A number that can be shown.
-pub(crate) fn number(value: &Value) -> Option<f64> {
-    value.as_f64().filter(|number| number.is_finite())
-}
-
 fn line(points: &Value) -> Vec<Point> {
     let point =
-        |point: &Value| (number(&point[0]).unwrap_or_default(), number(&point[1]).unwrap_or_default());
+        |point: &Value| (point[0].as_f64().unwrap_or_default(), point[1].as_f64().unwrap_or_default());
     rows(points).iter().take(MOST_POINTS).map(point).collect()
 }
 
@@ -232,6 +232,11 @@ pub(crate) fn brief(millis: f64) -> String {
         millis if millis < 1000.0 => format!("{millis:.3} ms").replace(".000", ""),
         millis => format!("{:.1} s", millis / 1e3),
     }
+}
+
+/// A number in words, or `-` if it is not known.
+pub(crate) fn or_dash(number: Option<f64>, words: fn(f64) -> String) -> String {
+    number.map_or_else(|| "-".to_owned(), words)
 }
 
 /// The time of day of a moment in RFC 3339, or the moment as it is.

@@ -9,7 +9,7 @@ mod background;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::config::{Address, DoorName, StoreSettings};
@@ -32,7 +32,6 @@ use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::{OtlpError, Spans};
 use crate::reload::{Reload, unknown_numbers};
 use crate::settings::{Refused, Source};
-use crate::sight::{Pulse, Vitals};
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::ticket_options::TicketKeyError;
@@ -165,8 +164,7 @@ impl Server {
         let app = Arc::new(App::new(decider, reload, access, certificates, spans, seen));
         if let Some(sight) = app.decider.sight() {
             let serves = if admin.is_some() { Serves::Operations } else { Serves::All };
-            let of_app = Arc::downgrade(&app);
-            sight.begin(Arc::new(AppPulse(Weak::clone(&of_app))), Arc::new(InsideDoor::new(of_app, serves)));
+            sight.begin(Arc::new(InsideDoor::new(Arc::downgrade(&app), serves)));
         }
         app.reload.take_first(&app.decider).await;
         let ready = Ready {
@@ -348,16 +346,6 @@ impl ServerHandle {
     /// If the future is dropped while files are read, the old configuration stays in force.
     pub async fn reload(&self) -> Result<(), Refused> {
         self.app.read_again("").await.map(drop)
-    }
-}
-
-/// Reads the counts of the server for its sight. The server holds the sight, so this does not hold the server.
-#[derive(Debug)]
-struct AppPulse(Weak<App>);
-
-impl Pulse for AppPulse {
-    fn vitals(&self) -> Vitals {
-        self.0.upgrade().map(|app| app.decider.vitals()).unwrap_or_default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a room beside the server sees of its decisions, and which pages it answers.
+//! What a crate beside the server sees of its decisions, and which pages it answers.
 //!
 //! The server knows only [`Sight`]. Whoever starts the server joins the two ([`crate::ServerOptions::sight`]). Without one,
 //! decisions are told to nobody, and its paths answer 404 with the reason.
@@ -49,8 +49,6 @@ pub struct Seen {
     pub key: u64,
     /// Units asked for; more than `u32::MAX` count as that.
     pub cost: u32,
-    /// When, by the gate's clock.
-    pub at: Tick,
 }
 
 /// What happens to policies, keys and switches, and who did it.
@@ -58,9 +56,9 @@ pub struct Seen {
 pub struct Changed {
     /// When, by the gate's clock.
     pub at: Tick,
-    /// What: `policies`, `key`, `breaker`, `switch`, `signal`, or `change` for anything else through the API.
+    /// What: `policies`, `key`, `breaker`, `switch` or `signal`.
     pub what: &'static str,
-    /// The name of the caller's token, `file`, `signal`, or empty if nobody is known.
+    /// The name of the caller's token, `file`, `signal`, `cluster`, or empty if nobody is known.
     pub who: String,
     /// The reason that was given; empty if none.
     pub reason: String,
@@ -88,26 +86,22 @@ pub struct Vitals {
     pub store_errors: u64,
     /// The number of the configuration in force, and since when.
     pub configuration: (u64, Tick),
-    /// Now, by the gate's clock.
-    pub now: Tick,
 }
 
-/// Reads [`Vitals`].
-pub trait Pulse: fmt::Debug + Send + Sync {
+/// What a sight asks the server.
+pub trait WatchedServer: fmt::Debug + Send + Sync {
     /// Reads the counts. Takes some microseconds.
     fn vitals(&self) -> Vitals;
-}
 
-/// Asks the server's own HTTP paths for operators without a connection, as a caller with the request's headers.
-pub trait Inside: fmt::Debug + Send + Sync {
-    /// Answers as the address for operators would. A stream (`/v1/events`, `/v1/live`) is answered with 406.
+    /// Answers as the address for operators would, without a connection, to a caller with the request's headers. A stream
+    /// (`/v1/events`, `/v1/live`) is answered with 406.
     fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>>;
 }
 
 /// Sees decisions, and answers pages and questions about them.
 pub trait Sight: fmt::Debug + Send + Sync {
     /// Begins: called once, before the first decision. Policies may have their numbers already.
-    fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>);
+    fn begin(&self, server: Arc<dyn WatchedServer>);
 
     /// Returns the number of a policy: the same for the same name as long as the process runs. `per_second` is the rate
     /// of its first limit with one rate for all keys, in units.
@@ -126,16 +120,17 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// Returns what `/v1/live` sends: one JSON object a second, the same text for all listeners.
     fn live(&self) -> watch::Receiver<Arc<str>>;
 
-    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON.
-    /// `reveal`: the caller asks for the names of keys, and may see them; the query then has `reveal=true`.
+    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON. The query has
+    /// only parameters of its path. `reveal`: the caller asks for the names of keys, and may see them.
     ///
     /// # Errors
     /// The status and the detail of a problem.
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
 
-    /// Answers a request below `/ui/`. It authorizes callers itself, by sessions. `tokens`: whether the server needs
-    /// tokens. `encrypted`: whether the connection is. The address of the peer ([`std::net::SocketAddr`]) is an extension
-    /// of the request. Slow work must not block the thread.
+    /// Answers a request below `/ui/`, with a form of at most 64 KiB. It authorizes callers itself, by sessions. `tokens`:
+    /// whether the server needs tokens; without them, it has refused other origins and foreign host names already.
+    /// `encrypted`: whether the connection is. The address of the peer ([`std::net::SocketAddr`]) is an extension of the
+    /// request. Slow work must not block the thread.
     fn page(
         &self,
         request: Request<Bytes>,

@@ -147,7 +147,7 @@ impl Board {
     ///
     /// [`Series::KeysRefused`] is the number of different keys refused in the minute so far, so the largest of a minute is
     /// the number of the minute. [`Series::HottestShare`] is left at 0. Takes time only for policies with events.
-    pub(crate) fn second(&mut self, at: u64, server: ServerCounts) -> Span {
+    pub(crate) fn end_second(&mut self, at: u64, server: ServerCounts) -> Span {
         self.touched.sort_unstable();
         let (mut policies, minute) = (Vec::with_capacity(self.touched.len()), self.minute);
         for policy in self.touched.drain(..) {
@@ -218,13 +218,13 @@ impl RefusedKeys {
     }
 }
 
-/// Seconds that [`Recent`] has one by one.
+/// Seconds that [`LastMinute`] has one by one.
 const SECONDS: usize = 10;
 
 /// The last ten seconds and the last minute, summed. Keeps 10 seconds and 5 spans of ten seconds, only of policies with
 /// events: at most 10 MiB, if 4,097 policies have events in every second.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct LastMinute {
     seconds: VecDeque<Span>,
     tens: VecDeque<Sum>,
     /// Of the seconds since the last ten of them: less than ten.
@@ -239,7 +239,7 @@ pub(crate) struct Sum {
     pub(crate) policies: HashMap<u16, Counts, RandomState>,
 }
 
-impl Recent {
+impl LastMinute {
     /// Adds a second.
     pub(crate) fn push(&mut self, span: &Span) {
         if self.seconds.len() >= SECONDS {
@@ -295,12 +295,10 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::Tick;
-
     use super::*;
 
     fn seen(policy: u16, verdict: Verdict, key: u64, cost: u32) -> Seen {
-        Seen { policy, verdict, near: false, key, cost, at: Tick::EPOCH }
+        Seen { policy, verdict, near: false, key, cost }
     }
 
     #[test]
@@ -312,7 +310,7 @@ mod tests {
         board.note(&seen(b, Verdict::Allowed, 1, 2));
         board.note(&Seen { near: true, ..seen(b, Verdict::Delayed, 1, 5) });
         board.note(&seen(b, Verdict::WouldDeny, 1, 5));
-        let span = board.second(120, ServerCounts::default());
+        let span = board.end_second(120, ServerCounts::default());
         let counts = span.policies[0].1;
         assert_eq!((span.at, span.policies.len(), span.policies[0].0), (120, 1, b));
         let expected = [
@@ -326,9 +324,9 @@ mod tests {
             (Series::AdmittedUnits, 7),
         ];
         for (series, count) in expected {
-            assert_eq!(counts.of(series), count, "{series}");
+            assert_eq!(counts.of(series), count, "{series:?}");
         }
-        assert!(board.second(121, ServerCounts::default()).policies.is_empty());
+        assert!(board.end_second(121, ServerCounts::default()).policies.is_empty());
         assert_eq!(board.policies().collect::<Vec<_>>(), [(a, 0), (b, 120)]);
     }
 
@@ -341,7 +339,7 @@ mod tests {
         for at in 600..960 {
             board.note(&seen(policy, Verdict::Denied, 1, 1));
             board.note(&seen(policy, Verdict::Denied, at, 1));
-            let span = board.second(at, ServerCounts::default());
+            let span = board.end_second(at, ServerCounts::default());
             let most: &mut u64 = &mut of_minutes[(at / 60 - 10) as usize];
             *most = (*most).max(span.policies[0].1.of(Series::KeysRefused));
         }
@@ -378,14 +376,14 @@ mod tests {
         assert_eq!(board.name_of(4_096), None);
         board.note(&seen(OTHERS, Verdict::Allowed, 1, 1));
         board.note(&seen(4_096, Verdict::Allowed, 1, 1));
-        let span = board.second(7, ServerCounts::default());
+        let span = board.end_second(7, ServerCounts::default());
         assert_eq!(span.policies.iter().map(|(policy, _)| *policy).collect::<Vec<_>>(), [OTHERS]);
         assert_eq!(span.policies[0].1.of(Series::Allowed), 2);
     }
 
     #[test]
     fn the_last_minute_is_of_fifty_to_fifty_nine_seconds() {
-        let mut recent = Recent::default();
+        let mut recent = LastMinute::default();
         for at in 0..200 {
             let mut counts = Counts::default();
             counts.0[Series::Denied as usize] = 2;

@@ -1,14 +1,8 @@
 //! Finds the keys with the most refusals, the most passes with little left, and the most admitted units, now and some
 //! hours ago.
 //!
-//! Callers choose how many keys there are, so each list has a fixed number of counters: a key without one takes over the
-//! smallest, whose count becomes the new key's error. The true amount lies between `count - error` and `count`; lists are
-//! ordered by the lower bound, since in a flood of new keys every key has a large count and an error that is as large.
-//! [`tidegate::gate::hot_keys::HotKeys`] does the same behind a lock of its own, and scans all counters for the smallest;
-//! here one thread counts, and the smallest is found where the last one was.
-//!
-//! # Source
-//! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 ("Space-Saving").
+//! Callers choose how many keys there are, so each list is a [`Sketch`] of a fixed size. Lists are ordered by the lower
+//! bound of a key's count, since in a flood of new keys every key has a large count and an error that is as large.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +11,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate_server::{Seen, Verdict};
 
-use crate::board::{POLICIES, mixed, slot};
+use crate::board::{POLICIES, slot};
+use crate::sketch::{COUNTERS, Sketch, Small};
 
 /// What keys are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,13 +76,10 @@ const PLACES: usize = 64;
 /// Where there are more policies, those that refuse are looked for: many passes elsewhere must not hide them.
 const TELLING: u32 = 256;
 
-/// Counters of a list: each key with more than a 512th of the amounts has one.
-const COUNTERS: usize = 512;
-
 /// Minutes whose lists are kept whole.
 const MINUTES: usize = 15;
 
-/// Hours of which the largest counters are kept.
+/// Past hours. Only their largest counters are kept.
 const HOURS: usize = 24;
 
 /// Counters kept of a list for hours, and keys of a list whose names are wanted.
@@ -161,14 +153,6 @@ struct List {
     counters: Box<[Small]>,
 }
 
-/// A counter in half of the memory: exact up to 16,777,216, and above to seven digits.
-#[derive(Clone, Copy, Debug)]
-struct Small {
-    key: u64,
-    count: f32,
-    error: f32,
-}
-
 impl Busiest {
     /// Makes empty lists at a time in seconds since 1970.
     pub(crate) fn new(now: u64) -> Self {
@@ -230,7 +214,7 @@ impl Busiest {
 
     /// Ends a second; `now` is the beginning of the next, in seconds since 1970. Returns keys whose names are wanted, at
     /// most 256, the first of each list first. Ends the minute and the hour too, if `now` is in another.
-    pub(crate) fn second(&mut self, now: u64) -> Vec<(u16, u64)> {
+    pub(crate) fn end_second(&mut self, now: u64) -> Vec<(u16, u64)> {
         self.now = now;
         self.fast_seconds += 1;
         if self.fast_seconds >= FAST {
@@ -251,7 +235,7 @@ impl Busiest {
             }
         }
         if now / 60 != self.minute_from / 60 {
-            self.minute(now);
+            self.end_minute(now);
         }
         // The lists take turns: a flood of new keys in one of them must not leave the keys of another without names.
         let in_turns = (0..KEPT).flat_map(|turn| unknown.iter().filter_map(move |keys| keys.get(turn)));
@@ -259,7 +243,7 @@ impl Busiest {
     }
 
     /// Ends the minute. Its lists are kept, and the policies with the most events keep their places or get one.
-    pub(crate) fn minute(&mut self, now: u64) {
+    fn end_minute(&mut self, now: u64) {
         let mut lists = Vec::new();
         for place in &mut self.places {
             for (by, sketch) in By::ALL.into_iter().zip(&mut place.sketches) {
@@ -447,12 +431,6 @@ impl List {
     }
 }
 
-impl Small {
-    fn least(&self) -> f64 {
-        f64::from(self.count) - f64::from(self.error)
-    }
-}
-
 /// Amounts and errors by policy and key.
 #[derive(Default)]
 struct Sums(HashMap<(u16, u64), (f64, f64), RandomState>);
@@ -464,145 +442,6 @@ impl Sums {
             sum.0 += f64::from(small.count);
             sum.1 += f64::from(small.error);
         }
-    }
-}
-
-/// The counters of one list, at most 512, in 14 KiB. Allocates nothing before the first amount.
-#[derive(Debug, Default)]
-struct Sketch {
-    counters: Vec<Counter>,
-    /// A hash table with linear probing: the indexes of counters, at [`home`] of the key or after it.
-    table: Vec<u16>,
-    /// No counter is smaller, and none before `cursor` is as small.
-    floor: u64,
-    cursor: usize,
-    /// Of all keys.
-    total: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Counter {
-    key: u64,
-    count: u64,
-    error: u64,
-}
-
-/// Twice the counters, so that a probe is short.
-const TABLE: usize = 2 * COUNTERS;
-
-const EMPTY: u16 = u16::MAX;
-
-fn home(key: u64) -> usize {
-    mixed(key) as usize % TABLE
-}
-
-impl Sketch {
-    /// Adds an amount to a key, of which up to `error` may be too much.
-    fn add(&mut self, key: u64, amount: u64, error: u64) {
-        if amount == 0 {
-            return;
-        }
-        if self.table.is_empty() {
-            self.table = vec![EMPTY; TABLE];
-        }
-        self.total = self.total.saturating_add(amount);
-        let mut at = home(key);
-        while self.table[at] != EMPTY {
-            let counter = &mut self.counters[usize::from(self.table[at])];
-            if counter.key == key {
-                counter.count = counter.count.saturating_add(amount);
-                counter.error = counter.error.saturating_add(error);
-                return;
-            }
-            at = (at + 1) % TABLE;
-        }
-        if self.counters.len() < COUNTERS {
-            // Below 512.
-            self.table[at] = self.counters.len() as u16;
-            self.counters.push(Counter { key, count: amount, error });
-            return;
-        }
-        let smallest = self.smallest();
-        let counter = &mut self.counters[smallest];
-        let old = counter.key;
-        *counter = Counter {
-            key,
-            count: counter.count.saturating_add(amount),
-            error: counter.count.saturating_add(error),
-        };
-        self.remove(old, smallest);
-        self.insert(key, smallest);
-    }
-
-    /// Returns the index of a smallest counter. Counts only grow, so the search goes on where it ended, and all counters
-    /// are read once for as many calls as there are smallest ones.
-    fn smallest(&mut self) -> usize {
-        let floor = self.floor;
-        let mut after = self.counters.iter().skip(self.cursor);
-        if let Some(at) = after.position(|counter| counter.count <= floor) {
-            self.cursor += at;
-            return self.cursor;
-        }
-        self.floor = self.counters.iter().map(|counter| counter.count).min().unwrap_or(0);
-        self.cursor = self.counters.iter().position(|counter| counter.count == self.floor).unwrap_or(0);
-        self.cursor
-    }
-
-    /// Removes the table's entry of a key whose counter has this index and another key already.
-    fn remove(&mut self, old: u64, index: usize) {
-        let mut hole = home(old);
-        while usize::from(self.table[hole]) != index {
-            hole = (hole + 1) % TABLE;
-        }
-        let mut at = hole;
-        loop {
-            at = (at + 1) % TABLE;
-            if self.table[at] == EMPTY {
-                break;
-            }
-            let home = home(self.counters[usize::from(self.table[at])].key);
-            // Moves back if that is not before its home.
-            if (at + TABLE - home) % TABLE >= (at + TABLE - hole) % TABLE {
-                self.table[hole] = self.table[at];
-                hole = at;
-            }
-        }
-        self.table[hole] = EMPTY;
-    }
-
-    /// Inserts a key that is not in the table.
-    fn insert(&mut self, key: u64, index: usize) {
-        let mut at = home(key);
-        while self.table[at] != EMPTY {
-            at = (at + 1) % TABLE;
-        }
-        // Below 512.
-        self.table[at] = index as u16;
-    }
-
-    /// Returns the `most` counters with the largest lower bound, largest first.
-    fn largest(&self, most: usize) -> Vec<Small> {
-        let mut order: Vec<(u64, u64, usize)> = (0..)
-            .zip(&self.counters)
-            .map(|(at, counter)| (counter.count - counter.error.min(counter.count), counter.count, at))
-            .collect();
-        if order.len() > most && most > 0 {
-            order.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
-        }
-        order.truncate(most);
-        order.sort_unstable_by(|a, b| b.cmp(a));
-        let small = |(_, _, at): (u64, u64, usize)| {
-            let Counter { key, count, error } = self.counters[at];
-            Small { key, count: count as f32, error: error as f32 }
-        };
-        order.into_iter().map(small).collect()
-    }
-
-    /// Removes all keys, and keeps the memory.
-    fn clear(&mut self) {
-        self.counters.clear();
-        self.table.fill(EMPTY);
-        (self.floor, self.cursor, self.total) = (0, 0, 0);
     }
 }
 
@@ -681,15 +520,12 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-    use tidegate::Tick;
-
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn seen(policy: u16, verdict: Verdict, key: u64, cost: u32) -> Seen {
-        Seen { policy, verdict, near: false, key, cost, at: Tick::EPOCH }
+        Seen { policy, verdict, near: false, key, cost }
     }
 
     fn keys(busy: &[Busy]) -> Vec<(u64, u64)> {
@@ -706,7 +542,7 @@ mod tests {
                 busiest.note(&Seen { near: true, ..seen(2, Verdict::Allowed, 8, 50) });
             }
         }
-        busiest.second(6_010);
+        busiest.end_second(6_010);
         let denied = busiest.read(By::Denied, MINUTE, None, 1);
         assert_eq!((denied[0].policy, denied[0].key), (1, 7));
         assert!(denied[0].count >= 2_000 && denied[0].count - denied[0].error <= 2_000);
@@ -725,7 +561,7 @@ mod tests {
         for second in 0..3 * 3_600 {
             let key = second / 3_600;
             busiest.note(&seen(1, Verdict::Denied, key, 1));
-            busiest.second(begin + second + 1);
+            busiest.end_second(begin + second + 1);
         }
         let hour = Duration::from_secs(3_600);
         assert_eq!(keys(&busiest.read(By::Denied, 24 * hour, None, 9)), [(0, 3_600), (1, 3_600), (2, 3_600)]);
@@ -734,10 +570,10 @@ mod tests {
         assert_eq!(busiest.read(By::Denied, MINUTE, None, 9)[0].per_second, 1.0);
         assert_eq!((busiest.minutes.len(), busiest.hours.len()), (15, 3));
         // A clock that is set back, or far ahead, keeps nothing of another time.
-        busiest.second(begin);
+        busiest.end_second(begin);
         assert!(busiest.read(By::Denied, 24 * hour, None, 9).is_empty());
-        busiest.second(u64::MAX);
-        busiest.second(0);
+        busiest.end_second(u64::MAX);
+        busiest.end_second(0);
         assert!(busiest.minutes.len() <= 1 && busiest.hours.len() <= 1);
     }
 
@@ -750,7 +586,7 @@ mod tests {
                 (0..1_000).for_each(|key| busiest.note(&seen(1, Verdict::Allowed, 100 + key, 1)));
             }
             busiest.note(&seen(1, Verdict::Denied, 9, 2));
-            busiest.second(now);
+            busiest.end_second(now);
             let (key, rate) = busiest.hottest(1).unzip();
             match now {
                 5 => assert!(key == Some(7) && rate.unwrap() <= 25.0, "{key:?} {rate:?}"),
@@ -768,16 +604,16 @@ mod tests {
     fn names_are_wanted_until_they_are_known() {
         let mut busiest = Busiest::new(0);
         busiest.note(&seen(1, Verdict::Denied, 7, 1));
-        assert_eq!(busiest.second(1), [(1, 7)]);
-        assert!(busiest.second(2).is_empty(), "nothing happened");
+        assert_eq!(busiest.end_second(1), [(1, 7)]);
+        assert!(busiest.end_second(2).is_empty(), "nothing happened");
         let named = Named { name: "client.ip=203.0.113.9".into(), digest: "#1".into() };
         busiest.learn(1, 7, named.clone());
         busiest.note(&seen(1, Verdict::Denied, 7, 1));
-        assert!(busiest.second(3).is_empty());
+        assert!(busiest.end_second(3).is_empty());
         assert_eq!(busiest.read(By::Denied, MINUTE, None, 1)[0].name, Some(named.clone()));
         assert_eq!((busiest.name_of(1, 7), busiest.name_of(2, 7)), (Some(named), None));
         (0..2_000).for_each(|key| busiest.note(&seen((key % 64) as u16, Verdict::Denied, key, 1)));
-        assert_eq!(busiest.second(4).len(), WANTED);
+        assert_eq!(busiest.end_second(4).len(), WANTED);
     }
 
     #[test]
@@ -793,7 +629,7 @@ mod tests {
             busiest.note(&seen(10, Verdict::Denied, 7, 1));
             busiest.note(&seen(9, Verdict::Denied, 8, 1));
         }
-        let wanted = busiest.second(1);
+        let wanted = busiest.end_second(1);
         assert_eq!(wanted.len(), WANTED);
         assert!(wanted[..33].contains(&(10, 7)) && wanted[..33].contains(&(9, 8)), "{wanted:?}");
     }
@@ -806,7 +642,7 @@ mod tests {
                 (0..100).for_each(|_| busiest.note(&seen(policy, Verdict::Allowed, 1, 1)));
             }
             busiest.note(&seen(200, Verdict::Denied, 7, 1));
-            busiest.second(60 * minute);
+            busiest.end_second(60 * minute);
         }
         assert_eq!(keys(&busiest.read(By::Denied, MINUTE, Some(200), 1)), [(7, 1)]);
         assert_eq!(busiest.places.len(), PLACES);
@@ -843,19 +679,16 @@ mod tests {
                 }
             }
             now += 60;
-            busiest.second(now);
+            busiest.end_second(now);
         }
         assert_eq!((busiest.places.len(), busiest.hour.len()), (PLACES, PLACES * 3));
         assert!(busiest.places.iter().all(|place| place.policy >= 1_000), "those that are active now");
-        let of = |sketch: &Sketch| {
-            sketch.counters.capacity() * size_of::<Counter>() + sketch.table.capacity() * size_of::<u16>()
-        };
         let live: usize = busiest
             .places
             .iter()
             .flat_map(|place| place.sketches.iter().chain([&place.fast]))
             .chain(busiest.hour.values())
-            .map(of)
+            .map(Sketch::bytes)
             .sum();
         assert!(live <= 7_000_000, "{live}");
         let past: usize = busiest
@@ -865,35 +698,8 @@ mod tests {
             .map(|list| size_of_val(&*list.counters))
             .sum();
         assert!((20_000_000..24_000_000).contains(&past), "{past}");
-        busiest.second(3_600);
+        busiest.end_second(3_600);
         let hour: usize = busiest.hours[0].lists.iter().map(|list| size_of_val(&*list.counters)).sum();
         assert!(24 * hour <= 5_000_000, "{hour}");
-    }
-
-    proptest! {
-        /// Compared with an exact count: each true amount lies within the error, and each heavy key is listed.
-        #[test]
-        fn true_amounts_lie_within_the_error(amounts in proptest::collection::vec((0..900_u64, 1..5_u64), 0..4_000)) {
-            let (mut sketch, mut plain, mut total) = (Sketch::default(), HashMap::<u64, u64>::new(), 0);
-            for (key, amount) in amounts {
-                // Low keys are frequent.
-                let key = key * key / 900;
-                sketch.add(key, amount, 0);
-                *plain.entry(key).or_default() += amount;
-                total += amount;
-            }
-            prop_assert_eq!(sketch.total, total);
-            for counter in &sketch.counters {
-                let truly = plain[&counter.key];
-                prop_assert!(counter.count - counter.error <= truly && truly <= counter.count);
-                prop_assert!(counter.error <= total / COUNTERS as u64);
-            }
-            for (key, amount) in plain {
-                let listed = sketch.counters.iter().filter(|counter| counter.key == key).count();
-                prop_assert!(listed == 1 || listed == 0 && amount <= total / COUNTERS as u64);
-            }
-            let largest = sketch.largest(10);
-            prop_assert!(largest.is_sorted_by(|a, b| a.least() >= b.least()));
-        }
     }
 }

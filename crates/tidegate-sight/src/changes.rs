@@ -16,11 +16,8 @@ use tidegate::clock::SystemClock;
 use tidegate::visible;
 use tidegate_server::Changed;
 
-use crate::history::{History, Step};
-use crate::numbers::{Series, ServerSeries};
-
-/// Changes that are kept.
-const MOST: usize = 200;
+use crate::history::{History, MOST_CHANGES, MOST_POLICIES, Step};
+use crate::numbers::Series;
 
 /// The longest text of a change, in bytes. With the other fields and twice as long in JSON, 200 of them fit in 8 MiB.
 const LONGEST_TEXT: usize = 16 * 1024;
@@ -36,18 +33,6 @@ const MINUTE: u64 = 60;
 /// For the changes of how many minutes the effect is worked out in one call.
 const AT_ONCE: usize = 2;
 
-/// The most policies whose refused keys are summed, as many as the history keeps.
-const MOST_POLICIES: usize = 1_024;
-
-/// What a request can end with.
-const OUTCOMES: [ServerSeries; 5] = [
-    ServerSeries::Allowed,
-    ServerSeries::Delayed,
-    ServerSeries::Denied,
-    ServerSeries::Unmatched,
-    ServerSeries::Failed,
-];
-
 /// The list of changes. Shared by all threads; a lock is held while a change is written into the history, which does
 /// not wait for the disk.
 #[derive(Debug)]
@@ -60,7 +45,7 @@ pub(crate) struct Changes {
 struct State {
     /// The number of the next change.
     next: u64,
-    /// The changes without an effect yet, oldest first; at most [`MOST`].
+    /// The changes without an effect yet, oldest first; at most [`MOST_CHANGES`].
     waiting: VecDeque<(u64, Kept)>,
 }
 
@@ -92,7 +77,7 @@ struct Effect {
 impl Changes {
     /// Reads what the history has.
     pub(crate) fn new(history: Arc<History>) -> Self {
-        let mut known = history.changes(MOST);
+        let mut known = history.changes(MOST_CHANGES);
         known.sort_unstable_by_key(|(number, _)| *number);
         let next = known.last().map_or(1, |(number, _)| number.saturating_add(1));
         let kept = known.iter().filter_map(|(number, text)| Some((*number, Kept::of(text)?)));
@@ -119,7 +104,7 @@ impl Changes {
         let number = state.next.max(newest.saturating_add(1));
         state.next = number.saturating_add(1);
         self.history.put_change(number, &kept.json());
-        if state.waiting.len() >= MOST {
+        if state.waiting.len() >= MOST_CHANGES {
             state.waiting.pop_front();
         }
         state.waiting.push_back((number, kept));
@@ -128,7 +113,7 @@ impl Changes {
     /// Works out the effect of changes whose time is over, for the thread that keeps the history to call once a minute.
     /// `now` is in seconds since 1970. Changes of one minute have one effect. Reads the history of each policy at most
     /// [`AT_ONCE`] times, since that thread has other work; what is left waits for the next call.
-    pub(crate) fn settle(&self, now: u64, policies: &[Arc<str>]) {
+    pub(crate) fn work_out_effects(&self, now: u64, policies: &[Arc<str>]) {
         let policies = &policies[..policies.len().min(MOST_POLICIES)];
         let due = self.take_due(now);
         let mut last: Option<(u64, Option<Effect>)> = None;
@@ -143,7 +128,7 @@ impl Changes {
             kept.is_over = true;
             let state = self.state.lock();
             // One that has gone meanwhile must not come back.
-            if state.next.saturating_sub(number) <= MOST as u64 {
+            if state.next.saturating_sub(number) <= MOST_CHANGES as u64 {
                 self.history.put_change(number, &kept.json());
             }
         }
@@ -175,9 +160,9 @@ impl Changes {
         let (mut requests, mut denied) = ([0_u64; 2], [0_u64; 2]);
         for (at, counts) in self.history.server(Step::Minute, from, to) {
             let Some(side) = side(at) else { continue };
-            let all = OUTCOMES.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
-            requests[side] = requests[side].saturating_add(all);
-            denied[side] = denied[side].saturating_add(counts.of(ServerSeries::Denied));
+            let refused = counts.refused();
+            requests[side] = requests[side].saturating_add(refused.requests);
+            denied[side] = denied[side].saturating_add(refused.denied);
         }
         if requests.contains(&0) {
             return None;
@@ -200,7 +185,7 @@ impl Changes {
 
     /// Returns the newest changes, newest first: `{"changes": […]}`.
     pub(crate) fn read(&self, most: usize) -> Value {
-        let mut known = self.history.changes(most.min(MOST));
+        let mut known = self.history.changes(most.min(MOST_CHANGES));
         known.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
         let shown = known.iter().filter_map(|(number, text)| Some(Kept::of(text)?.shown(*number)));
         json!({ "changes": shown.collect::<Vec<Value>>() })
@@ -251,7 +236,7 @@ mod tests {
     use tidegate::Tick;
 
     use super::*;
-    use crate::numbers::{Counts, ServerCounts, Span};
+    use crate::numbers::{Counts, ServerCounts, ServerSeries, Span};
 
     /// 2027-01-15 08:00:00 UTC, the beginning of a minute.
     const BEGIN: u64 = 1_800_000_000;
@@ -299,11 +284,11 @@ mod tests {
             minute(&history, BEGIN + at * 60, refused, keys);
         }
         changes.note(changed(BEGIN + 330, "per-ip: limit 20/s -> 10/s"));
-        changes.settle(BEGIN + 659, &policies);
+        changes.work_out_effects(BEGIN + 659, &policies);
         let shown = changes.read(50)["changes"][0].clone();
         assert_eq!(shown["effect"], Value::Null, "too early");
         assert_eq!(shown["at"].as_str().map(str::len), Some("2027-01-15T08:05:30.000Z".len()));
-        changes.settle(BEGIN + 660, &policies);
+        changes.work_out_effects(BEGIN + 660, &policies);
         let shown = changes.read(50)["changes"][0].clone();
         assert_eq!(
             shown["effect"],
@@ -314,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_on_and_what_waits_is_settled_after_a_restart() {
+    fn numbers_go_on_and_effects_are_worked_out_after_a_restart() {
         let (history, first) = changes();
         first.note(changed(BEGIN, "a"));
         first.note(changed(BEGIN, "b"));
@@ -329,9 +314,9 @@ mod tests {
         let expected = [(3, "c".to_owned()), (2, "b".to_owned()), (1, "a".to_owned())];
         assert_eq!(told(&again.read(50)), expected);
         assert_eq!(told(&again.read(1)), expected[..1]);
-        again.settle(BEGIN + 3_600, &[]);
+        again.work_out_effects(BEGIN + 3_600, &[]);
         assert!(again.state.lock().waiting.is_empty());
-        assert_eq!(told(&again.read(50)), expected, "settling changes no number");
+        assert_eq!(told(&again.read(50)), expected, "an effect changes no number");
         assert_eq!(again.read(1)["changes"][0]["effect"], Value::Null, "nobody asked anything");
     }
 
@@ -342,9 +327,9 @@ mod tests {
         for at in 0..300 {
             changes.note(changed(BEGIN + at, &hostile));
         }
-        assert_eq!(changes.state.lock().waiting.len(), MOST);
-        let kept = history.changes(MOST);
-        assert!(kept.len() <= MOST);
+        assert_eq!(changes.state.lock().waiting.len(), MOST_CHANGES);
+        let kept = history.changes(MOST_CHANGES);
+        assert!(kept.len() <= MOST_CHANGES);
         assert!(kept.iter().map(|(_, text)| text.len()).sum::<usize>() <= 8 << 20);
         let shown = changes.read(1)["changes"][0]["text"].as_str().unwrap().to_owned();
         assert!(shown.ends_with('…') && !shown.contains('\u{1b}'));

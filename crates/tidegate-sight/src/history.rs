@@ -10,7 +10,7 @@
 //! The [file](self::file) is `history.redb` in a folder; policies are found in it by their names, so they hold over
 //! restarts. A thread [writes](self::writer) it once a minute, so a crash loses 60 seconds. Spans are added to what is
 //! there, so a restart within a minute continues it, and a clock that goes back counts into the past. When the disk is
-//! full or gone, counts wait in memory. Counters have nothing to do with any of it.
+//! full or gone, counts wait in memory. The counters of limits are elsewhere and do not depend on this.
 //!
 //! The file has at most 64 MiB ([`file::MOST_IN_FILE`]); memory at most 4 MiB of seconds of the busiest policies, 8 KiB
 //! for each other, some hundred bytes a policy for the minute that is not written yet, and 16 MiB when the disk is away.
@@ -20,20 +20,22 @@ mod file;
 mod tiers;
 mod writer;
 
+use std::array;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::Mutex;
 
 use self::codec::Row;
-use self::file::{MOST_IN_MEMORY, MOST_STORED, Place};
-pub(crate) use self::tiers::DAY;
+pub(crate) use self::file::MOST_CHANGES;
+use self::file::{Location, MOST_IN_MEMORY, MOST_STORED};
+pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
-use self::writer::{Shared, Writer};
-use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
+use self::writer::{Memory, Order, Writer};
+use crate::numbers::{Counts, Refused, ServerCounts, ServerSeries, Span};
 
 /// The length of the spans that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,31 +53,26 @@ impl Step {
             Self::Hour => 3_600,
         }
     }
+
+    /// Returns the finest step that reaches back for so many seconds.
+    pub(crate) const fn for_last(seconds: u64) -> Self {
+        match seconds {
+            ..=900 => Self::Second,
+            901..=86_400 => Self::Minute,
+            _ => Self::Hour,
+        }
+    }
 }
 
 /// Whether the history is kept, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct HistoryState {
     /// Whether it is kept in a file; otherwise it ends with the process.
     pub(crate) on_disk: bool,
     /// Whether the last write succeeded.
     pub(crate) up: bool,
     /// When the oldest span began that is kept.
     pub(crate) oldest: Option<u64>,
-    /// The bytes of the file, or of what is kept without one.
-    pub(crate) bytes: u64,
-}
-
-/// Five minutes of a policy, or of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// The beginning, in seconds since 1970.
-    pub(crate) at: u64,
-    /// Of a policy, its decisions: allowed, delayed, denied, and over. Of the server, all requests.
-    pub(crate) requests: u64,
-    pub(crate) denied: u64,
-    /// Keys refused. The server counts none.
-    pub(crate) keys: u64,
 }
 
 /// The most points of one reading: the hours of 90 days. A day of minutes is less.
@@ -83,8 +80,10 @@ const MOST_POINTS: u64 = 90 * 24;
 
 /// The history of a server. Dropping it writes what has not been written.
 pub(crate) struct History {
-    shared: Arc<Shared>,
+    memory: Arc<Mutex<Memory>>,
     has_folder: bool,
+    /// Its end ends the thread.
+    orders: Mutex<Option<mpsc::Sender<Order>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -93,32 +92,32 @@ impl History {
     /// second. Returns also why the file cannot be used: then counts wait in memory, and it is tried again each minute.
     pub(crate) fn open(folder: Option<&Path>, now: u64) -> (Self, Option<String>) {
         match folder {
-            Some(folder) => Self::begin(Place::Folder(folder.to_owned()), MOST_STORED, now),
-            None => Self::begin(Place::Memory, MOST_IN_MEMORY, now),
+            Some(folder) => Self::begin(Location::Folder(folder.to_owned()), MOST_STORED, now),
+            None => Self::begin(Location::Memory, MOST_IN_MEMORY, now),
         }
     }
 
-    fn begin(place: Place, most_stored: u64, now: u64) -> (Self, Option<String>) {
-        let path = match &place {
-            Place::Folder(folder) => Some(folder.join(file::NAME)),
-            Place::Memory => None,
+    fn begin(location: Location, most_stored: u64, now: u64) -> (Self, Option<String>) {
+        let path = match &location {
+            Location::Folder(folder) => Some(folder.join(file::NAME)),
+            Location::Memory => None,
         };
-        let shared = Arc::new(Shared::new(now));
-        let writer = Writer::new(place, most_stored);
-        let mut why = writer.attach(&shared).err();
-        let writes = Arc::clone(&shared);
+        let memory = Arc::new(Mutex::new(Memory { now, next: 1, ..Memory::default() }));
+        let writer = Writer::new(Arc::clone(&memory), location, most_stored);
+        let mut why = writer.attach().err();
+        let (orders, taken) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("sight-history".to_owned())
-            .spawn(move || writer::run(writer, &writes))
+            .spawn(move || writer::run(writer, &taken))
             .map_err(|error| why = Some(format!("no thread could be started to write it: {error}")))
             .ok();
-        shared.memory.lock().up = why.is_none();
+        memory.lock().up = why.is_none();
         let why = why.map(|why| match &path {
             Some(path) => format!("the history cannot be kept in `{}`: {why}", path.display()),
             None => format!("the history cannot be kept: {why}"),
         });
-        let history = Self { shared, has_folder: path.is_some(), thread: Mutex::new(thread) };
-        (history, why)
+        let (orders, thread) = (Mutex::new(Some(orders)), Mutex::new(thread));
+        (Self { memory, has_folder: path.is_some(), orders, thread }, why)
     }
 
     /// Adds a second, or another span within a minute. Takes some microseconds, and never waits for the disk. Times may
@@ -132,7 +131,7 @@ impl History {
         let policies: Vec<(Arc<str>, Row)> = span.policies.iter().filter_map(named).collect();
         let mut server: Row = Row::default();
         server[..ServerSeries::ALL.len()].copy_from_slice(&span.server.0);
-        let mut locked = self.shared.memory.lock();
+        let mut locked = self.memory.lock();
         let memory = &mut *locked;
         memory.now = span.at;
         memory.recent.add(span.at, &server, &policies);
@@ -158,8 +157,7 @@ impl History {
     /// The same of the server. Spans in which it did not run are absent; of others, [`ServerSeries::Up`] tells for how
     /// many seconds it ran.
     pub(crate) fn server(&self, step: Step, from: u64, to: u64) -> Vec<(u64, ServerCounts)> {
-        let counts = |row: Row| ServerCounts(std::array::from_fn(|series| row[series]));
-        self.read(SERVER, step, from, to).into_iter().map(|(at, row)| (at, counts(row))).collect()
+        self.read(SERVER, step, from, to).into_iter().map(|(at, row)| (at, of_server(row))).collect()
     }
 
     fn read(&self, name: &str, step: Step, from: u64, to: u64) -> Vec<(u64, Row)> {
@@ -167,7 +165,7 @@ impl History {
             Step::Minute => Tier::Minute,
             Step::Hour => Tier::Hour,
             Step::Second => {
-                let memory = self.shared.memory.lock();
+                let memory = self.memory.lock();
                 let (from, to) = bounded(step, from, to, memory.now);
                 return match name {
                     SERVER => memory.recent.read_server(from, to),
@@ -175,38 +173,18 @@ impl History {
                 };
             }
         };
-        let now = self.shared.memory.lock().now;
+        let now = self.memory.lock().now;
         let mut rows = self.rows(tier, name, &[bounded(step, from, to, now)]);
         // More only after a clock that was ahead.
         rows.split_off(rows.len().saturating_sub(MOST_POINTS as usize))
     }
 
-    /// Returns the windows of a policy, or of the server, in some ranges of times that do not overlap, in their order.
-    pub(crate) fn windows(&self, policy: Option<&str>, ranges: &[(u64, u64)]) -> Vec<Window> {
-        let rows = self.rows(Tier::Window, policy.unwrap_or(SERVER), ranges);
-        let window = |(at, row): (u64, Row)| match policy {
-            Some(_) => {
-                let of = |series: Series| row[series as usize];
-                let passed =
-                    of(Series::Allowed).saturating_add(of(Series::Delayed)).saturating_add(of(Series::Over));
-                let denied = of(Series::Denied);
-                Window { at, requests: passed.saturating_add(denied), denied, keys: of(Series::KeysRefused) }
-            }
-            None => {
-                let of = |series: ServerSeries| row[series as usize];
-                // Each request has one outcome. The overview and the effects of changes take shares of the same whole.
-                let outcomes = [
-                    ServerSeries::Allowed,
-                    ServerSeries::Delayed,
-                    ServerSeries::Denied,
-                    ServerSeries::Unmatched,
-                    ServerSeries::Failed,
-                ];
-                let requests = outcomes.into_iter().map(of).fold(0, u64::saturating_add);
-                Window { at, requests, denied: of(ServerSeries::Denied), keys: 0 }
-            }
-        };
-        rows.into_iter().map(window).collect()
+    /// Returns what was refused in spans of five minutes that begin in some ranges of times that do not overlap, in their
+    /// order: of a policy, or of the server.
+    pub(crate) fn five_minutes(&self, policy: Option<&str>, ranges: &[(u64, u64)]) -> Vec<(u64, Refused)> {
+        let refused = |row| if policy.is_some() { Counts(row).refused() } else { of_server(row).refused() };
+        let rows = self.rows(Tier::FiveMinutes, policy.unwrap_or(SERVER), ranges);
+        rows.into_iter().map(|(at, row)| (at, refused(row))).collect()
     }
 
     /// Reads the file, and adds what is not in it yet.
@@ -216,7 +194,7 @@ impl History {
         };
         // The parts by the number of the write that adds them to the file.
         let (file, parts) = {
-            let memory = self.shared.memory.lock();
+            let memory = self.memory.lock();
             let mut parts = vec![(memory.next, of(&memory.waiting))];
             parts.extend(memory.writing.iter().map(|writing| (writing.number, of(&writing.deltas))));
             (memory.file.clone(), parts)
@@ -240,37 +218,44 @@ impl History {
         rows.into_iter().collect()
     }
 
-    /// Keeps a change, a line of text for whoever wrote it, under a number; a later one of the same number replaces it.
+    /// Keeps a change, a text that is not read here, under a number; a later one of the same number replaces it.
     /// The 200 of the highest numbers are kept, and at most 8 MiB. It is in the file within a minute.
     pub(crate) fn put_change(&self, number: u64, text: &str) {
-        self.shared.memory.lock().changes.put(number, Arc::from(text));
+        self.memory.lock().changes.put(number, Arc::from(text));
     }
 
     /// Returns the changes of the highest numbers, those first.
     pub(crate) fn changes(&self, most: usize) -> Vec<(u64, String)> {
-        let memory = self.shared.memory.lock();
+        let memory = self.memory.lock();
         let newest = memory.changes.texts.iter().rev().take(most);
         newest.map(|(number, text)| (*number, String::from(&**text))).collect()
     }
 
-    pub(crate) fn state(&self) -> State {
-        let memory = self.shared.memory.lock();
+    pub(crate) fn state(&self) -> HistoryState {
+        let memory = self.memory.lock();
         let oldest = [memory.extent.oldest, memory.waiting.oldest()].into_iter().flatten().min();
-        State {
-            on_disk: self.has_folder && memory.file.is_some(),
-            up: memory.up,
-            oldest,
-            bytes: memory.extent.bytes,
-        }
+        HistoryState { on_disk: self.has_folder && memory.file.is_some(), up: memory.up, oldest }
     }
 
     /// Writes what has not been written, and lets the file go. Blocks until then. Later counts are kept in memory.
     pub(crate) fn close(&self) {
-        self.shared.close();
+        self.orders.lock().take();
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
     }
+
+    /// Waits until what was counted before the call is written, or could not be.
+    #[cfg(test)]
+    fn flush(&self) {
+        let (done, waits) = mpsc::channel();
+        let _ = self.orders.lock().as_ref().map(|orders| orders.send(done));
+        let _ = waits.recv();
+    }
+}
+
+fn of_server(row: Row) -> ServerCounts {
+    ServerCounts(array::from_fn(|series| row[series]))
 }
 
 /// Returns the part of a range that is read.

@@ -12,8 +12,9 @@ mod history;
 mod live;
 mod numbers;
 mod pages;
+mod query;
+mod sketch;
 mod usual;
-
 mod watch;
 
-pub use self::watch::{OpenError, SightOptions, Watch};
+pub use self::watch::Watch;

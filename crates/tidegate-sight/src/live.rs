@@ -11,9 +11,9 @@ use tidegate::clock::SystemClock;
 use crate::board::Sum;
 use crate::busiest::Named;
 use crate::history::Step;
-use crate::numbers::{Counts, Series, ServerCounts, ServerSeries};
+use crate::numbers::{Counts, Refused, Series, ServerSeries};
 use crate::usual::Usual;
-use crate::watch::{Judged, State, Watch, step_for};
+use crate::watch::{State, Watch};
 
 /// Policies with a row of their own, those with the most refusals first. The number of the others is told.
 const ROWS: usize = 256;
@@ -30,41 +30,6 @@ const KEPT_LINES: usize = 4 * (LINES + 1);
 /// Lines of minutes and hours, with the time to which they reach, by the seconds of the window and the policy. They change
 /// once a minute at most, and each takes a reading of the history's file; pages ask every two seconds.
 pub(crate) type Lines = HashMap<(u64, Option<u16>), (u64, Value), RandomState>;
-
-/// Requests, and how many of them were refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub(crate) denied: u64,
-    pub(crate) requests: u64,
-}
-
-impl Refused {
-    /// Returns the share that was refused, from 0 to 1; `None`: there was no request.
-    pub(crate) fn share(self) -> Option<f64> {
-        (self.requests > 0).then(|| self.denied as f64 / self.requests as f64)
-    }
-}
-
-/// Of a policy: decisions without the store count as neither.
-pub(crate) fn refused(counts: &Counts) -> Refused {
-    let decided = [Series::Allowed, Series::Delayed, Series::Over, Series::Denied];
-    let requests = decided.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
-    Refused { denied: counts.of(Series::Denied), requests }
-}
-
-pub(crate) fn refused_of_server(counts: &ServerCounts) -> Refused {
-    let requests = OUTCOMES.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
-    Refused { denied: counts.of(ServerSeries::Denied), requests }
-}
-
-/// The outcomes of requests; each request has one.
-const OUTCOMES: [ServerSeries; 5] = [
-    ServerSeries::Allowed,
-    ServerSeries::Delayed,
-    ServerSeries::Denied,
-    ServerSeries::Unmatched,
-    ServerSeries::Failed,
-];
 
 /// Returns what is happening. Rates are of the last 10 seconds, shares of the last minute, and refused keys of the last
 /// five; lines, and which policies are quiet, of `window`. Names of keys only if `reveal`.
@@ -90,21 +55,14 @@ pub(crate) fn overview(watch: &Watch, window: Duration, reveal: bool, with_lines
         let span = LineSpan::new(window, now);
         overview["requests"]["line"] = line(watch, &span, None, || {
             let counts = watch.history.server(span.step, span.from, span.to);
-            span.line(counts.iter().map(|(at, counts)| {
-                let passed =
-                    counts.of(ServerSeries::Allowed).saturating_add(counts.of(ServerSeries::Delayed));
-                (*at, passed, counts.of(ServerSeries::Denied))
-            }))
+            span.line(counts.iter().map(|(at, one)| (*at, one.passed(), one.of(ServerSeries::Denied))))
         });
         for (at, (policy, row)) in rows.iter_mut().enumerate() {
             let name = row["name"].as_str().filter(|_| at < LINES).map(str::to_owned);
             row["line"] = name.map_or(json!([]), |name| {
                 line(watch, &span, Some(*policy), || {
                     let counts = watch.history.policy(&name, span.step, span.from, span.to);
-                    span.line(counts.iter().map(|(at, counts)| {
-                        let passed = counts.of(Series::Allowed).saturating_add(counts.of(Series::Delayed));
-                        (*at, passed, counts.of(Series::Denied))
-                    }))
+                    span.line(counts.iter().map(|(at, one)| (*at, one.passed(), one.of(Series::Denied))))
                 })
             });
         }
@@ -142,7 +100,7 @@ struct Shown<'s> {
 impl Shown<'_> {
     fn server(&self) -> Value {
         let (state, ten) = (self.state, self.ten);
-        let (vitals, judged) = (&state.vitals, state.judged(None));
+        let vitals = &state.vitals;
         let (number, since) = vitals.configuration;
         let since = SystemClock::wall_time(since).as_nanos() / 1_000_000_000;
         let rate = |series: ServerSeries| rounded(ten.rate(ten.server.of(series)));
@@ -160,9 +118,9 @@ impl Shown<'_> {
                     "unmatched": rate(ServerSeries::Unmatched),
                     "failed": rate(ServerSeries::Failed),
                 },
-                "refused_share": share(refused_of_server(&self.minute.server)),
-                "usual": judged.and_then(usual),
-                "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
+                "refused_share": share(self.minute.server.refused()),
+                "usual": state.usual(None).map(usual),
+                "unusual": state.unusual_since(None).is_some(),
             },
             "deciding": {
                 "p50_ns": state.took(0.5),
@@ -183,11 +141,8 @@ impl Shown<'_> {
             if last == 0 || last < from {
                 quiet += 1;
             } else {
-                let decided = self.minute.policies.get(&policy).map_or((0, 0), |counts| {
-                    let refused = refused(counts);
-                    (refused.denied, refused.requests)
-                });
-                active.push((Reverse(decided), policy));
+                let refused = self.minute.policies.get(&policy).map(Counts::refused).unwrap_or_default();
+                active.push((Reverse(refused), policy));
             }
         }
         active.sort_unstable();
@@ -200,7 +155,6 @@ impl Shown<'_> {
         let (board, busiest) = (&self.state.board, &self.state.busiest);
         let ten = self.ten.policies.get(&policy).copied().unwrap_or_default();
         let minute = self.minute.policies.get(&policy).copied().unwrap_or_default();
-        let judged = self.state.judged(Some(policy));
         let rate = |series: Series| rounded(self.ten.rate(ten.of(series)));
         let hottest = busiest.hottest(policy).map(|(key, units)| {
             json!({
@@ -220,23 +174,18 @@ impl Shown<'_> {
                 "would_deny": rate(Series::WouldDeny),
                 "errors": rate(Series::Errors),
             },
-            "denied_share": share(refused(&minute)),
-            "usual": judged.and_then(usual),
-            "unusual": judged.is_some_and(|judged| self.unusual_since(judged).is_some()),
+            "denied_share": share(minute.refused()),
+            "usual": self.state.usual(Some(policy)).map(usual),
+            "unusual": self.state.unusual_since(Some(policy)).is_some(),
             "keys_refused": board.keys_refused(policy),
             "hottest": hottest,
         })
     }
 
-    fn unusual_since(&self, judged: &Judged) -> Option<u64> {
-        judged.unusual_since(self.state.second)
-    }
-
     /// Says in one sentence whether all is well, and who is to blame if not.
     fn verdict(&self) -> (&'static str, String) {
-        let refused = refused_of_server(&self.minute.server);
-        let judged = self.state.judged(None);
-        let known = judged.and_then(|judged| judged.usual.as_ref());
+        let refused = self.minute.server.refused();
+        let known = self.state.usual(None);
         let mut text = match refused.share() {
             None => "no requests in the last minute".to_owned(),
             Some(share) => format!("{} % of requests refused", percent(share)),
@@ -245,7 +194,7 @@ impl Shown<'_> {
             Some(usual) => text.push_str(&format!("; {}", range(usual))),
             None => text.push_str("; no baseline yet"),
         }
-        let since = judged.and_then(|judged| self.unusual_since(judged));
+        let since = self.state.unusual_since(None);
         let (cause, cause_since) = self.cause(since.is_some());
         if let Some(since) = since.or(cause_since).and_then(time_of_day) {
             text.push_str(&format!("; since {since} UTC"));
@@ -271,7 +220,7 @@ impl Shown<'_> {
             return Some(format!("the store cannot be asked: {why}"));
         }
         let (all, failed) =
-            (refused_of_server(&self.minute.server).requests, self.minute.server.of(ServerSeries::Failed));
+            (self.minute.server.refused().requests, self.minute.server.of(ServerSeries::Failed));
         let failing = failed as f64 / all.max(1) as f64;
         (failing >= 0.01).then(|| format!("{} % of requests could not be decided", percent(failing)))
     }
@@ -280,9 +229,8 @@ impl Shown<'_> {
     /// its key if one has most of the refusals. The second: since when it refuses more than usual. `is_unusual`: whether
     /// the whole server does; otherwise policies as usual are not named.
     fn cause(&self, is_unusual: bool) -> (Option<String>, Option<u64>) {
-        let since =
-            |policy: u16| self.state.judged(Some(policy)).and_then(|judged| self.unusual_since(judged));
-        let refusing = self.minute.policies.iter().map(|(policy, counts)| (*policy, refused(counts)));
+        let since = |policy: u16| self.state.unusual_since(Some(policy));
+        let refusing = self.minute.policies.iter().map(|(policy, counts)| (*policy, counts.refused()));
         let refusing = refusing.filter(|(_, refused)| refused.denied > 0);
         let most = refusing
             .max_by_key(|(policy, refused)| (since(*policy).is_some(), refused.denied, Reverse(*policy)));
@@ -293,7 +241,7 @@ impl Shown<'_> {
         let name = self.state.board.name_of(policy).unwrap_or_default();
         let mut text = format!("`{name}` refused {} %", percent(refused.share().unwrap_or(0.0)));
         if since(policy).is_some()
-            && let Some(usual) = self.state.judged(Some(policy)).and_then(|judged| judged.usual.as_ref())
+            && let Some(usual) = self.state.usual(Some(policy))
         {
             text.push_str(&format!(" ({})", range(usual)));
         }
@@ -331,9 +279,8 @@ fn share(refused: Refused) -> Option<f64> {
     refused.share().map(|share| (share * 1e5).round() / 1e5)
 }
 
-fn usual(judged: &Judged) -> Option<Value> {
-    let usual = judged.usual.as_ref()?;
-    Some(json!({ "low": usual.low, "high": usual.high, "days": usual.days }))
+fn usual(usual: &Usual) -> Value {
+    json!({ "low": usual.low, "high": usual.high, "days": usual.days })
 }
 
 /// `usual at this hour 0.4 to 1.2 %`.
@@ -364,7 +311,7 @@ fn time_of_day(seconds: u64) -> Option<String> {
     rfc3339(seconds)?.get(11..16).map(str::to_owned)
 }
 
-/// The time of a line, in parts of which each is a point.
+/// The time of a line, in equal parts: one for each point.
 struct LineSpan {
     /// In seconds.
     window: u64,
@@ -379,7 +326,7 @@ struct LineSpan {
 impl LineSpan {
     fn new(window: Duration, now: u64) -> Self {
         let window = window.as_secs();
-        let step = step_for(window);
+        let step = Step::for_last(window);
         let steps = step.seconds();
         let each = window.div_ceil(POINTS).next_multiple_of(steps).max(1);
         let points = (window / each).max(1);

@@ -1,175 +1,128 @@
 //! The words that the parts share: the series of policies and of the server, and the counts of a second.
 
-use std::fmt;
+/// Defines series with their words, and the counts of one span, indexed by series.
+macro_rules! series {
+    (
+        $(#[$about:meta])* $name:ident, $counts:ident, largest: $($largest:ident)|+;
+        $($(#[$of:meta])* $one:ident = $word:literal,)+
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub(crate) enum $name { $($(#[$of])* $one,)+ }
 
-use serde::{Deserialize, Serialize};
+        impl $name {
+            pub(crate) const ALL: [Self; [$($word),+].len()] = [$(Self::$one),+];
 
-/// What is counted of a policy in a second, a minute or an hour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(usize)]
-pub(crate) enum Series {
-    Allowed,
-    Delayed,
-    Denied,
-    Errors,
+            /// Whether longer spans have the largest value of their parts, not the sum.
+            pub(crate) const fn is_largest(self) -> bool {
+                matches!(self, $(Self::$largest)|+)
+            }
+
+            pub(crate) const fn word(self) -> &'static str {
+                match self { $(Self::$one => $word,)+ }
+            }
+        }
+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub(crate) struct $counts(pub(crate) [u64; $name::ALL.len()]);
+
+        impl $counts {
+            pub(crate) const fn of(&self, series: $name) -> u64 {
+                self.0[series as usize]
+            }
+
+            /// What passed within the limits.
+            pub(crate) const fn passed(&self) -> u64 {
+                self.of($name::Allowed).saturating_add(self.of($name::Delayed))
+            }
+
+            /// Adds a later part of the same span.
+            pub(crate) fn absorb(&mut self, later: &Self) {
+                for series in $name::ALL {
+                    let (have, more) = (&mut self.0[series as usize], later.of(series));
+                    *have = if series.is_largest() { (*have).max(more) } else { have.saturating_add(more) };
+                }
+            }
+        }
+    };
+}
+
+series! {
+    /// What is counted of a policy in a second, a minute or an hour.
+    Series, Counts, largest: KeysRefused | HottestShare;
+    Allowed = "allowed",
+    Delayed = "delayed",
+    Denied = "denied",
+    Errors = "errors",
     /// Passed with little left.
-    Near,
+    Near = "near",
     /// Passed although over the limit.
-    Over,
+    Over = "over",
     /// Would be refused by the policy in shadow mode, or by its shadow limit.
-    WouldDeny,
-    WouldAllow,
+    WouldDeny = "would_deny",
+    WouldAllow = "would_allow",
     /// Different keys that were refused.
-    KeysRefused,
-    AskedUnits,
-    AdmittedUnits,
-    /// Of the rate, what the busiest key was admitted, in per mille; the largest of the span.
-    HottestShare,
+    KeysRefused = "keys_refused",
+    AskedUnits = "asked_units",
+    AdmittedUnits = "admitted_units",
+    /// Of the rate, what the busiest key was admitted, in per mille.
+    HottestShare = "hottest_share",
 }
 
-impl Series {
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Allowed,
-        Self::Delayed,
-        Self::Denied,
-        Self::Errors,
-        Self::Near,
-        Self::Over,
-        Self::WouldDeny,
-        Self::WouldAllow,
-        Self::KeysRefused,
-        Self::AskedUnits,
-        Self::AdmittedUnits,
-        Self::HottestShare,
-    ];
-
-    /// Whether longer spans have the largest value of their parts, not the sum.
-    pub(crate) const fn is_largest(self) -> bool {
-        matches!(self, Self::HottestShare | Self::KeysRefused)
-    }
-
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Delayed => "delayed",
-            Self::Denied => "denied",
-            Self::Errors => "errors",
-            Self::Near => "near",
-            Self::Over => "over",
-            Self::WouldDeny => "would_deny",
-            Self::WouldAllow => "would_allow",
-            Self::KeysRefused => "keys_refused",
-            Self::AskedUnits => "asked_units",
-            Self::AdmittedUnits => "admitted_units",
-            Self::HottestShare => "hottest_share",
-        }
-    }
-}
-
-impl fmt::Display for Series {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// What is counted of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(usize)]
-pub(crate) enum ServerSeries {
-    Allowed,
-    Delayed,
-    Denied,
-    Unmatched,
+series! {
+    /// What is counted of the server.
+    ServerSeries, ServerCounts, largest: P50 | P99 | InFlight;
+    Allowed = "allowed",
+    Delayed = "delayed",
+    Denied = "denied",
+    Unmatched = "unmatched",
     /// Could not be decided, or could not be read.
-    Failed,
-    /// Of deciding, in nanoseconds; the largest of the span.
-    P50,
-    P99,
-    /// The largest of the span.
-    InFlight,
-    StoreErrors,
+    Failed = "failed",
+    /// Of deciding, in nanoseconds.
+    P50 = "p50",
+    P99 = "p99",
+    InFlight = "in_flight",
+    StoreErrors = "store_errors",
     /// Events that found their ring full.
-    Dropped,
+    Dropped = "dropped",
     /// Seconds that the server ran.
-    Up,
+    Up = "up",
 }
 
-impl ServerSeries {
-    pub(crate) const ALL: [Self; 11] = [
-        Self::Allowed,
-        Self::Delayed,
-        Self::Denied,
-        Self::Unmatched,
-        Self::Failed,
-        Self::P50,
-        Self::P99,
-        Self::InFlight,
-        Self::StoreErrors,
-        Self::Dropped,
-        Self::Up,
-    ];
-
-    /// Whether longer spans have the largest value of their parts, not the sum.
-    pub(crate) const fn is_largest(self) -> bool {
-        matches!(self, Self::P50 | Self::P99 | Self::InFlight)
-    }
-
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Delayed => "delayed",
-            Self::Denied => "denied",
-            Self::Unmatched => "unmatched",
-            Self::Failed => "failed",
-            Self::P50 => "p50",
-            Self::P99 => "p99",
-            Self::InFlight => "in_flight",
-            Self::StoreErrors => "store_errors",
-            Self::Dropped => "dropped",
-            Self::Up => "up",
-        }
-    }
+/// Requests, and how many of them were refused, by which it is ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refused {
+    pub(crate) denied: u64,
+    pub(crate) requests: u64,
 }
 
-/// The counts of one policy in one span, indexed by [`Series`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts(pub(crate) [u64; Series::ALL.len()]);
+impl Refused {
+    /// Returns the share that was refused, from 0 to 1; `None`: there was no request.
+    pub(crate) fn share(self) -> Option<f64> {
+        (self.requests > 0).then(|| self.denied as f64 / self.requests as f64)
+    }
+}
 
 impl Counts {
-    pub(crate) const fn of(&self, series: Series) -> u64 {
-        self.0[series as usize]
-    }
-
     pub(crate) fn is_zero(&self) -> bool {
         self.0.iter().all(|count| *count == 0)
     }
 
-    /// Adds a later part of the same span.
-    pub(crate) fn absorb(&mut self, later: &Self) {
-        for series in Series::ALL {
-            let (have, more) = (&mut self.0[series as usize], later.of(series));
-            *have = if series.is_largest() { (*have).max(more) } else { have.saturating_add(more) };
-        }
+    /// Decisions without the store count as neither.
+    pub(crate) fn refused(&self) -> Refused {
+        let denied = self.of(Series::Denied);
+        let requests = self.passed().saturating_add(self.of(Series::Over)).saturating_add(denied);
+        Refused { denied, requests }
     }
 }
 
-/// The counts of the server in one span, indexed by [`ServerSeries`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ServerCounts(pub(crate) [u64; ServerSeries::ALL.len()]);
-
 impl ServerCounts {
-    pub(crate) const fn of(&self, series: ServerSeries) -> u64 {
-        self.0[series as usize]
-    }
-
-    /// Adds a later part of the same span.
-    pub(crate) fn absorb(&mut self, later: &Self) {
-        for series in ServerSeries::ALL {
-            let (have, more) = (&mut self.0[series as usize], later.of(series));
-            *have = if series.is_largest() { (*have).max(more) } else { have.saturating_add(more) };
-        }
+    /// Each request has one outcome.
+    pub(crate) fn refused(&self) -> Refused {
+        let denied = self.of(ServerSeries::Denied);
+        let others = [denied, self.of(ServerSeries::Unmatched), self.of(ServerSeries::Failed)];
+        Refused { denied, requests: others.into_iter().fold(self.passed(), u64::saturating_add) }
     }
 }
 

@@ -1,18 +1,19 @@
 //! What is usual at an hour of the day, and what is not: is this share of refusals normal?
 //!
-//! A share is unusual if it is above the median of the five-minute windows of the same hour of the last 28 days by six
+//! A share is unusual if it is above the median of the five-minute spans of the same hour of the last 28 days by six
 //! median absolute deviations, **and** twice the median, **and** at least half a request a second is refused. It has to
-//! last for two windows of whoever asks. Medians, because one bad night must not become usual; all conditions, because
+//! last for a minute (`UNUSUAL_FOR`). Medians, because one bad night must not become usual; all conditions, because
 //! each alone raises false alarms: small policies have large shares, quiet ones no deviation.
 //!
-//! With counts of fewer than three days, the windows of the last 24 hours stand in, whatever their hour; with less than
+//! With counts of fewer than three days, the spans of the last 24 hours stand in, whatever their hour; with less than
 //! three hours, nothing is known.
 //!
 //! How often it is wrong: in a week of twenty simulated policies, 200,000 minutes with daily and weekly traffic, no alarm was false
 //! (`a_week_without_an_incident_raises_no_alarm`). Of incidents that refuse a fifth of the requests,
 //! all were found within three minutes; of those that refuse a twentieth, nine of ten.
 
-use crate::history::{DAY, History, Window};
+use crate::history::{DAY, History};
+use crate::numbers::Refused;
 
 /// What denied share is usual.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,8 +22,6 @@ pub(crate) struct Usual {
     pub(crate) low: f64,
     /// Above this share, it is unusual: six deviations above the median, and twice it at least.
     pub(crate) high: f64,
-    /// The same for keys refused in five minutes.
-    pub(crate) keys_high: u64,
     /// On how many days the same hour was counted.
     pub(crate) days: u32,
     /// Those days are too few, so this is of the windows of the last one, of all hours.
@@ -33,10 +32,10 @@ pub(crate) struct Usual {
 const DAYS: u64 = 28;
 const ENOUGH_DAYS: u32 = 3;
 
-/// How long windows must reach back if they are of the last day alone.
+/// How long spans must reach back if they are of the last day alone.
 const ENOUGH_TIME: u64 = 3 * 3_600;
 
-/// The last two windows of the last day are under judgement themselves.
+/// The last two spans of the last day are under judgement themselves.
 const RECENT: u64 = 600;
 
 /// How many deviations from the median are unusual, and how many are still common.
@@ -44,9 +43,8 @@ const UNUSUAL: f64 = 6.0;
 const COMMON: f64 = 3.0;
 
 /// The least deviation. Where nothing is ever denied, there is none, and yet a few refusals are no news: with these, up
-/// to 0.6 % and up to 6 keys.
-const LEAST_SHARE: f64 = 0.001;
-const LEAST_KEYS: f64 = 1.0;
+/// to 0.6 %.
+const LEAST_DEVIATION: f64 = 0.001;
 
 /// Below so many refusals a second nothing is unusual.
 const LEAST_A_SECOND: f64 = 0.5;
@@ -60,41 +58,35 @@ pub(crate) fn usual(history: &History, policy: Option<&str>, now: u64) -> Option
     let hour = now - now % 3_600;
     let same_hour = |days: u64| hour.checked_sub(days * DAY).map(|from| (from, from + 3_600));
     let ranges: Vec<(u64, u64)> = (1..=DAYS).filter_map(same_hour).collect();
-    let windows = history.windows(policy, &ranges);
-    let days = days_of(&windows);
+    let spans = history.five_minutes(policy, &ranges);
+    let days = days_of(&spans);
     if days >= ENOUGH_DAYS {
-        return judge(&windows, days, false);
+        return judge(&spans, days, false);
     }
-    let last = history.windows(policy, &[(now.saturating_sub(DAY), now.saturating_sub(RECENT))]);
-    let reaches_back = now.saturating_sub(last.first()?.at);
+    let last = history.five_minutes(policy, &[(now.saturating_sub(DAY), now.saturating_sub(RECENT))]);
+    let reaches_back = now.saturating_sub(last.first()?.0);
     if reaches_back < ENOUGH_TIME {
         return None;
     }
     judge(&last, days, true)
 }
 
-/// Counts the days on which there were requests. The windows are in their order.
-fn days_of(windows: &[Window]) -> u32 {
-    let with_requests = windows.iter().filter(|window| window.requests > 0);
-    let mut days: Vec<u64> = with_requests.map(|window| window.at / DAY).collect();
+/// Counts the days on which there were requests. The spans are in their order.
+fn days_of(spans: &[(u64, Refused)]) -> u32 {
+    let with_requests = spans.iter().filter(|(_, refused)| refused.requests > 0);
+    let mut days: Vec<u64> = with_requests.map(|(at, _)| at / DAY).collect();
     days.dedup();
     u32::try_from(days.len()).unwrap_or(u32::MAX)
 }
 
-/// Judges by windows; `None` if there were no requests in any.
-fn judge(windows: &[Window], days: u32, from_last_day: bool) -> Option<Usual> {
-    let with_requests = windows.iter().filter(|window| window.requests > 0);
-    let mut shares: Vec<f64> =
-        with_requests.map(|window| window.denied as f64 / window.requests as f64).collect();
-    let mut keys: Vec<f64> = windows.iter().map(|window| window.keys as f64).collect();
+/// Judges by spans; `None` if there were no requests in any.
+fn judge(spans: &[(u64, Refused)], days: u32, from_last_day: bool) -> Option<Usual> {
+    let mut shares: Vec<f64> = spans.iter().filter_map(|(_, refused)| refused.share()).collect();
     let (share, around) = median_and_deviation(&mut shares)?;
-    let (keys, keys_around) = median_and_deviation(&mut keys)?;
-    let around = around.max(LEAST_SHARE);
-    let keys_high = (keys + UNUSUAL * keys_around.max(LEAST_KEYS)).max(2.0 * keys);
+    let around = around.max(LEAST_DEVIATION);
     Some(Usual {
         low: (share - COMMON * around).max(0.0),
         high: (share + UNUSUAL * around).max(2.0 * share).min(1.0),
-        keys_high: keys_high.ceil() as u64,
         days,
         from_last_day,
     })
@@ -117,7 +109,7 @@ fn median(values: &mut [f64]) -> Option<f64> {
 }
 
 /// Returns whether a denied share, of so many requests, is above what is usual by more than chance explains. An alarm
-/// needs that for two windows in a row, minutes for example.
+/// needs that for two spans in a row, minutes for example.
 pub(crate) fn is_unusual(share_now: f64, denied_per_second: f64, requests: u64, usual: &Usual) -> bool {
     if requests == 0 || denied_per_second < LEAST_A_SECOND {
         return false;
@@ -164,8 +156,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn windows(of: impl Iterator<Item = (u64, u64, u64)>) -> Vec<Window> {
-        of.map(|(requests, denied, keys)| Window { at: 0, requests, denied, keys }).collect()
+    fn spans(of: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, Refused)> {
+        of.map(|(requests, denied)| (0, Refused { denied, requests })).collect()
     }
 
     fn is_near(one: f64, other: f64) -> bool {
@@ -173,24 +165,24 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_median_stands_whatever_a_few_windows_were() {
-        let calm = windows((0..100).map(|number| (1_000, 10 + number % 3, 2)));
+    fn the_median_stands_whatever_a_few_spans_were() {
+        let calm = spans((0..100).map(|number| (1_000, 10 + number % 3)));
         let usual = judge(&calm, 9, false).unwrap();
         assert!(
             is_near(usual.low, 0.008) && is_near(usual.high, 0.022),
             "{usual:?}, twice the median of 1.1 %"
         );
-        assert_eq!((usual.keys_high, usual.days, usual.from_last_day), (8, 9, false));
+        assert_eq!((usual.days, usual.from_last_day), (9, false));
         let mut night = calm;
-        night.extend(windows((0..30).map(|_| (1_000, 900, 500))));
+        night.extend(spans((0..30).map(|_| (1_000, 900))));
         let after = judge(&night, 9, false).unwrap();
-        assert!(after.high < 0.03 && after.keys_high == 8, "{after:?}");
+        assert!(after.high < 0.03, "{after:?}");
     }
 
     #[test]
     fn a_little_where_nothing_is_denied_and_chance_and_few_refusals_are_no_news() {
-        let usual = judge(&windows((0..100).map(|_| (1_000, 0, 0))), 9, false).unwrap();
-        assert!(is_near(usual.low, 0.0) && is_near(usual.high, 0.006) && usual.keys_high == 6, "{usual:?}");
+        let usual = judge(&spans((0..100).map(|_| (1_000, 0))), 9, false).unwrap();
+        assert!(is_near(usual.low, 0.0) && is_near(usual.high, 0.006), "{usual:?}");
         let news = |denied: u64, requests: u64, seconds: f64| {
             is_unusual(denied as f64 / requests as f64, denied as f64 / seconds, requests, &usual)
         };
@@ -201,7 +193,7 @@ pub(crate) mod tests {
         assert!(news(40, 40, 60.0));
         assert!(!is_unusual(f64::NAN, 1.0, 0, &usual) && !is_unusual(f64::NAN, 1.0, 10, &usual));
         assert_eq!(judge(&[], 0, false), None);
-        assert_eq!(judge(&windows([(0, 0, 0)].into_iter()), 1, false), None, "no requests have no share");
+        assert_eq!(judge(&spans([(0, 0)].into_iter()), 1, false), None, "no requests have no share");
     }
 
     /// How busy a policy is, about 1: by the hour of the day and the day of the week.
@@ -229,15 +221,15 @@ pub(crate) mod tests {
 
         /// Returns what is usual at each hour of the day after four weeks.
         fn learn(&mut self) -> Vec<Usual> {
-            let seen: Vec<Window> = (0..DAYS * 288)
+            let seen: Vec<(u64, Refused)> = (0..DAYS * 288)
                 .map(|number| {
                     let (passed, denied) = self.see(number * 300, 300.0);
-                    Window { at: number * 300, requests: passed + denied, denied, keys: 0 }
+                    (number * 300, Refused { denied, requests: passed + denied })
                 })
                 .collect();
             let of_hour = |hour: u64| {
-                let windows = seen.iter().filter(|window| window.at / 3_600 % 24 == hour).copied();
-                judge(&windows.collect::<Vec<_>>(), 28, false).unwrap()
+                let spans = seen.iter().filter(|(at, _)| at / 3_600 % 24 == hour).copied();
+                judge(&spans.collect::<Vec<_>>(), 28, false).unwrap()
             };
             (0..24).map(of_hour).collect()
         }
@@ -301,7 +293,6 @@ pub(crate) mod tests {
         server.0[ServerSeries::Up as usize] = 60;
         counts.0[Series::Allowed as usize] = allowed;
         counts.0[Series::Denied as usize] = denied;
-        counts.0[Series::KeysRefused as usize] = denied.min(1);
         Span { at, server, policies: vec![(3, counts)] }
     }
 
@@ -325,9 +316,9 @@ pub(crate) mod tests {
         see(14 * 60..4 * 1_440);
         let (night, noon) = (ask(4 * 1_440 + 60).unwrap(), ask(4 * 1_440 + 12 * 60 + 30).unwrap());
         assert!(!night.from_last_day && night.days == 4 && night.high < 0.01, "{night:?}");
-        assert!(is_near(noon.high, 0.2) && noon.days == 4 && noon.keys_high == 7, "{noon:?}");
+        assert!(is_near(noon.high, 0.2) && noon.days == 4, "{noon:?}");
         let server = usual(&history, None, begin + 4 * DAY + 60).unwrap();
-        assert_eq!((server.high, server.keys_high), (night.high, 6));
+        assert!(is_near(server.high, night.high));
         assert_eq!(usual(&history, Some("q"), begin + 4 * DAY), None);
     }
 }

@@ -6,12 +6,12 @@
 //!
 //! Locks are taken in this order: the history's, then the state's. So nothing asks the history while it holds the state.
 
-use std::borrow::Cow;
+use std::array;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,19 +22,19 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Inside, Pulse, Seen, Sight, Vitals};
+use tidegate_server::{Changed, Seen, Sight, Vitals, WatchedServer};
 use tokio::sync::watch;
 
-use crate::board::{Board, Recent};
-use crate::busiest::{Busiest, By, Named};
+use crate::board::{Board, LastMinute};
+use crate::busiest::{Busiest, Named};
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
-use crate::history::{History, Step};
+use crate::history::{History, MOST_CHANGES};
 use crate::live;
-use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
+use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
+use crate::query::{self, DEFAULT_WINDOW, LONGEST_WINDOW, Pairs};
 use crate::usual::{self, Usual};
 
 /// How often rings are read.
@@ -59,27 +59,9 @@ const USUAL_AT_ONCE: usize = 4;
 /// For how many seconds a share must be unusual: one window longer than the one that it is taken from.
 const UNUSUAL_FOR: u64 = 60;
 
-/// How a watch keeps what it sees.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct SightOptions {
-    /// The folder of the history's file, which is created. `None`: the history is kept in memory, and ends with the
-    /// process.
-    pub folder: Option<PathBuf>,
-}
-
-/// Why a watch cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The system starts no thread.
-    #[error("cannot start the thread that counts decisions")]
-    Thread(#[source] io::Error),
-}
-
 /// Sees the decisions of a server, and answers its pages.
 ///
-/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, and what the
+/// Its memory is bounded: 128 KiB for each thread that decides (at most 256), 8 MiB for names of keys, and what the
 /// busiest keys and the history take. What happens faster than it can be counted is dropped, and the number dropped is
 /// shown.
 pub struct Watch {
@@ -91,15 +73,9 @@ pub struct Watch {
     changes: Changes,
     pages: Pages,
     live: watch::Sender<Arc<str>>,
-    server: OnceLock<ServerParts>,
+    server: OnceLock<Arc<dyn WatchedServer>>,
     /// Wakes the thread when the watch begins; its end ends the thread.
     begun: mpsc::Sender<()>,
-}
-
-/// What the watch asks the server.
-struct ServerParts {
-    pulse: Arc<dyn Pulse>,
-    inside: Arc<dyn Inside>,
 }
 
 /// A name that a door told.
@@ -114,7 +90,7 @@ struct Told {
 pub(crate) struct State {
     pub(crate) board: Board,
     pub(crate) busiest: Busiest,
-    pub(crate) recent: Recent,
+    pub(crate) recent: LastMinute,
     /// As read at the end of the last second.
     pub(crate) vitals: Vitals,
     /// The durations of the last ten seconds' ends and of the one before.
@@ -129,19 +105,12 @@ pub(crate) struct State {
 
 /// What is usual of a policy or the server, and whether it is so now.
 #[derive(Debug, Default)]
-pub(crate) struct Judged {
-    pub(crate) usual: Option<Usual>,
+struct Judged {
+    usual: Option<Usual>,
     /// When `usual` was worked out, in seconds since 1970; `None`: never.
     asked: Option<u64>,
     /// Since which second the share has been unusual without a break.
     above_since: Option<u64>,
-}
-
-impl Judged {
-    /// Returns since when the share is unusual, if it is for long enough to say so.
-    pub(crate) fn unusual_since(&self, now: u64) -> Option<u64> {
-        self.above_since.filter(|since| now.saturating_sub(*since) >= UNUSUAL_FOR)
-    }
 }
 
 impl fmt::Debug for Watch {
@@ -153,17 +122,17 @@ impl fmt::Debug for Watch {
 impl Watch {
     /// Opens the history, and starts the thread, which waits until the server begins ([`Sight::begin`]).
     ///
-    /// A history file that cannot be used is a warning in the log; the history is then kept in memory.
+    /// The history's file is in `folder`, which is created; without one the history ends with the process. A file that
+    /// cannot be used is a warning in the log; the history is then kept in memory.
     ///
     /// # Errors
-    /// [`OpenError::Thread`].
-    pub fn open(options: SightOptions) -> Result<Arc<Self>, OpenError> {
-        let SightOptions { folder } = options;
+    /// The system starts no thread.
+    pub fn open(folder: Option<&Path>) -> io::Result<Arc<Self>> {
         let (begun, begins) = mpsc::channel();
-        let watch = Arc::new(Self::new(folder.as_deref(), now_ms() / 1_000, begun));
+        let watch = Arc::new(Self::new(folder, now_ms() / 1_000, begun));
         let weak = Arc::downgrade(&watch);
         let thread = thread::Builder::new().name("sight".to_owned());
-        thread.spawn(move || run(&weak, &begins)).map_err(OpenError::Thread)?;
+        thread.spawn(move || run(&weak, &begins))?;
         Ok(watch)
     }
 
@@ -212,7 +181,7 @@ impl Watch {
             (fullest, state.begin_second(now_ms / 1_000))
         };
         if let Some(ended) = ended {
-            self.end_second(ended, &server.pulse.vitals());
+            self.end_second(ended, &server.vitals());
         }
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
     }
@@ -245,7 +214,7 @@ impl Watch {
                 let numbers = state.board.policies().map(|(policy, _)| policy);
                 numbers.filter_map(|policy| state.board.name_of(policy)).collect()
             };
-            self.changes.settle(now, &policies);
+            self.changes.work_out_effects(now, &policies);
         }
         if self.live.receiver_count() > 0 {
             self.live.send_replace(self.live_text());
@@ -256,88 +225,6 @@ impl Watch {
         let text = live::overview(self, DEFAULT_WINDOW, false, false).to_string();
         // Listeners may be terminals.
         Arc::from(&*tidegate::visible::json(&text))
-    }
-
-    fn history_of(&self, query: &Pairs<'_>) -> Result<Value, Wrong> {
-        let now = self.state.lock().second;
-        let number = |name: &'static str, or: u64| -> Result<u64, Wrong> {
-            let Some(text) = query.value(name) else { return Ok(or) };
-            text.parse().map_err(|_| query.wrong(name, "use seconds since 1970, such as 1767225600"))
-        };
-        let to = number("to", now)?;
-        let from = number("from", to.saturating_sub(DEFAULT_WINDOW.as_secs()))?;
-        if from >= to {
-            return Err(bad(format!("`from` is {from}, which is not before `to`, {to}")));
-        }
-        let step = match query.value("step") {
-            Some("1s") => Step::Second,
-            Some("1m") => Step::Minute,
-            Some("1h") => Step::Hour,
-            Some(_) => return Err(query.wrong("step", "use 1s, 1m or 1h")),
-            None => step_for(now.saturating_sub(from)),
-        };
-        let words = words_of(query.value("series").unwrap_or("allowed,denied"));
-        // What lies before that is not kept, and nothing lies after now.
-        let (from, to) = (from.max(now.saturating_sub(LONGEST_WINDOW)), to.min(now.saturating_add(1)));
-        let to = to.max(from);
-        let mut series = serde_json::Map::new();
-        if let Some(policy) = query.value("policy") {
-            let points = self.history.policy(policy, step, from, to);
-            if points.is_empty() && self.state.lock().board.number_of(policy).is_none() {
-                return Err(unknown_policy());
-            }
-            for word in words {
-                let Some(one) = Series::ALL.into_iter().find(|one| one.word() == word) else {
-                    return Err(bad(unknown_series(word, &Series::ALL.map(Series::word))));
-                };
-                let points: Vec<(u64, u64)> =
-                    points.iter().map(|(at, counts)| (*at, counts.of(one))).collect();
-                series.insert(word.to_owned(), json!(points));
-            }
-        } else {
-            let points = self.history.server(step, from, to);
-            for word in words {
-                let Some(one) = ServerSeries::ALL.into_iter().find(|one| one.word() == word) else {
-                    return Err(bad(unknown_series(word, &ServerSeries::ALL.map(ServerSeries::word))));
-                };
-                let points: Vec<(u64, u64)> =
-                    points.iter().map(|(at, counts)| (*at, counts.of(one))).collect();
-                series.insert(word.to_owned(), json!(points));
-            }
-        }
-        Ok(json!({ "step": step.seconds(), "series": series }))
-    }
-
-    fn busiest_of(&self, query: &Pairs<'_>, reveal: bool) -> Result<Value, Wrong> {
-        let by = match query.value("by") {
-            None => By::Denied,
-            Some(word) => By::ALL
-                .into_iter()
-                .find(|by| by.word() == word)
-                .ok_or_else(|| query.wrong("by", "use denied, near or rate"))?,
-        };
-        let window = query.window(86_400, "use 1m, 15m or 24h")?;
-        let limit = query.limit(20, 500)?;
-        let state = self.state.lock();
-        let policy = match query.value("policy") {
-            None => None,
-            Some(name) => Some(state.board.number_of(name).ok_or_else(unknown_policy)?),
-        };
-        let keys: Vec<Value> = state
-            .busiest
-            .read(by, window, policy, limit)
-            .into_iter()
-            .map(|busy| {
-                json!({
-                    "policy": state.board.name_of(busy.policy).as_deref(),
-                    "key": live::shown_key(busy.name.as_ref(), busy.key, reveal),
-                    "count": busy.count,
-                    "error": busy.error,
-                    "per_second": live::rounded(busy.per_second),
-                })
-            })
-            .collect();
-        Ok(json!({ "by": by.word(), "window_s": window.as_secs(), "keys": keys }))
     }
 }
 
@@ -362,11 +249,11 @@ fn now_ms() -> u64 {
 }
 
 impl Sight for Watch {
-    fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>) {
-        let vitals = pulse.vitals();
-        self.state.lock().read_first(vitals);
+    fn begin(&self, server: Arc<dyn WatchedServer>) {
+        let first = server.vitals();
+        self.state.lock().read_first(first);
         // The first server is watched, if there are several.
-        _ = self.server.set(ServerParts { pulse, inside });
+        _ = self.server.set(server);
         // The thread is there as long as the watch.
         _ = self.begun.send(());
     }
@@ -405,22 +292,12 @@ impl Sight for Watch {
         let query = Pairs::of(query);
         let answer = match path {
             "/v1/overview" => {
-                query.only(&["w", "reveal"])?;
                 let window = query.window(LONGEST_WINDOW, "use 1m, 15m, 24h or another time up to 90d")?;
-                live::overview(self, window, query.reveal(reveal)?, true)
+                live::overview(self, window, reveal, true)
             }
-            "/v1/history" => {
-                query.only(&["policy", "series", "from", "to", "step"])?;
-                self.history_of(&query)?
-            }
-            "/v1/busiest" => {
-                query.only(&["policy", "by", "w", "limit", "reveal"])?;
-                self.busiest_of(&query, query.reveal(reveal)?)?
-            }
-            "/v1/changes" => {
-                query.only(&["limit"])?;
-                self.changes.read(query.limit(50, 200)?)
-            }
+            "/v1/history" => query::history(self, &query)?,
+            "/v1/busiest" => query::busiest(self, &query, reveal)?,
+            "/v1/changes" => self.changes.read(query.limit(50, MOST_CHANGES)?),
             _ => return Err((404, "there is nothing at this path".to_owned())),
         };
         Ok(answer.to_string())
@@ -434,7 +311,7 @@ impl Sight for Watch {
     ) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
         Box::pin(async move {
             if let Some(server) = self.server.get() {
-                return self.pages.answer(request, &*server.inside, tokens, encrypted).await;
+                return self.pages.answer(request, &**server, tokens, encrypted).await;
             }
             let mut response = Response::new(Bytes::from_static(b"the server has not begun yet\n"));
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -448,7 +325,7 @@ impl State {
         Self {
             board: Board::new(now),
             busiest: Busiest::new(now),
-            recent: Recent::default(),
+            recent: LastMinute::default(),
             vitals: Vitals::default(),
             durations: VecDeque::new(),
             dropped: 0,
@@ -478,8 +355,8 @@ impl State {
     /// Returns the counts of the second that began at `at`, and keys whose names are wanted.
     fn end_second(&mut self, at: u64, vitals: &Vitals, dropped: u64) -> (Span, Vec<(u16, u64)>) {
         let server = self.server_counts(vitals, dropped);
-        let mut span = self.board.second(at, server);
-        let wanted = self.busiest.second(self.second);
+        let mut span = self.board.end_second(at, server);
+        let wanted = self.busiest.end_second(self.second);
         for (policy, counts) in &mut span.policies {
             let rate = self.board.per_second(*policy);
             if let (Some(rate), Some((_, units))) = (rate, self.busiest.hottest(*policy)) {
@@ -493,14 +370,15 @@ impl State {
 
     fn server_counts(&mut self, vitals: &Vitals, dropped: u64) -> ServerCounts {
         let before = &self.vitals;
-        let more = |at: usize| vitals.requests[at].saturating_sub(before.requests[at]);
+        let [allowed, delayed, denied, unmatched, failed_open, failed_closed, invalid]: [u64; 7] =
+            array::from_fn(|at| vitals.requests[at].saturating_sub(before.requests[at]));
         let took = more_durations(&vitals.durations, &before.durations);
         let counts = [
-            (ServerSeries::Allowed, more(0)),
-            (ServerSeries::Delayed, more(1)),
-            (ServerSeries::Denied, more(2)),
-            (ServerSeries::Unmatched, more(3)),
-            (ServerSeries::Failed, more(4).saturating_add(more(5)).saturating_add(more(6))),
+            (ServerSeries::Allowed, allowed),
+            (ServerSeries::Delayed, delayed),
+            (ServerSeries::Denied, denied),
+            (ServerSeries::Unmatched, unmatched),
+            (ServerSeries::Failed, failed_open.saturating_add(failed_closed).saturating_add(invalid)),
             (ServerSeries::P50, quantile(&took, 0.5).unwrap_or(0)),
             (ServerSeries::P99, quantile(&took, 0.99).unwrap_or(0)),
             (ServerSeries::InFlight, vitals.in_flight),
@@ -527,11 +405,18 @@ impl State {
         quantile(&more_durations(last, first), share)
     }
 
-    pub(crate) fn judged(&self, policy: Option<u16>) -> Option<&Judged> {
-        self.judged.get(&policy)
+    /// Returns what is usual of a policy, or of the server; `None`: that is not known.
+    pub(crate) fn usual(&self, policy: Option<u16>) -> Option<&Usual> {
+        self.judged.get(&policy)?.usual.as_ref()
     }
 
-    /// Compares the last minute with what is usual. Returns for whom that has to be worked out again.
+    /// Returns since when the share refused is unusual, if it is for long enough to say so.
+    pub(crate) fn unusual_since(&self, policy: Option<u16>) -> Option<u64> {
+        let since = self.judged.get(&policy)?.above_since?;
+        (self.second.saturating_sub(since) >= UNUSUAL_FOR).then_some(since)
+    }
+
+    /// Compares the last minute with what is usual. Returns the policies, and the server, for which that is worked out again.
     fn judge(&mut self, now: u64) -> Vec<(Option<u16>, Option<Arc<str>>)> {
         let minute = self.recent.minute();
         for (policy, judged) in &mut self.judged {
@@ -539,16 +424,14 @@ impl State {
                 judged.above_since = None;
             }
         }
-        let server = (None, live::refused_of_server(&minute.server), minute.server.of(ServerSeries::Denied));
-        let policies = minute.policies.iter();
-        let policies =
-            policies.map(|(policy, counts)| (Some(*policy), live::refused(counts), denied(counts)));
+        let server = (None, minute.server.refused());
+        let policies = minute.policies.iter().map(|(policy, counts)| (Some(*policy), counts.refused()));
         let mut due = Vec::new();
-        for (policy, refused, denied) in [server].into_iter().chain(policies) {
+        for (policy, refused) in [server].into_iter().chain(policies) {
             let judged = self.judged.entry(policy).or_default();
             let is_above = match (&judged.usual, refused.share()) {
                 (Some(usual), Some(share)) => {
-                    usual::is_unusual(share, minute.rate(denied), refused.requests, usual)
+                    usual::is_unusual(share, minute.rate(refused.denied), refused.requests, usual)
                 }
                 _ => false,
             };
@@ -563,10 +446,6 @@ impl State {
         let name = |policy: u16| self.board.name_of(policy);
         due.into_iter().map(|policy| (policy, policy.and_then(name))).collect()
     }
-}
-
-fn denied(counts: &Counts) -> u64 {
-    counts.of(Series::Denied)
 }
 
 /// Returns by how much each count of a histogram grew. All of it if its bounds have changed.
@@ -596,112 +475,6 @@ fn quantile(counts: &[(u64, u64)], share: f64) -> Option<u64> {
         lower = *bound;
     }
     Some(lower)
-}
-
-// Queries.
-
-/// The window if none is named.
-pub(crate) const DEFAULT_WINDOW: Duration = Duration::from_secs(15 * 60);
-
-/// The longest history, in seconds.
-const LONGEST_WINDOW: u64 = 90 * 86_400;
-
-/// Returns the finest step that reaches back for so many seconds.
-pub(crate) fn step_for(seconds: u64) -> Step {
-    match seconds {
-        ..=900 => Step::Second,
-        901..=86_400 => Step::Minute,
-        _ => Step::Hour,
-    }
-}
-
-/// Returns the words of a list, each once: a query has room for thousands.
-fn words_of(list: &str) -> Vec<&str> {
-    let mut words: Vec<&str> = list.split(',').collect();
-    words.sort_unstable();
-    words.dedup();
-    words
-}
-
-/// A status and what is wrong with a query.
-type Wrong = (u16, String);
-
-fn bad(detail: String) -> Wrong {
-    (400, detail)
-}
-
-fn unknown_policy() -> Wrong {
-    let detail = "parameter `policy`: no policy of this name was seen; /v1/policies lists those in force";
-    (404, detail.to_owned())
-}
-
-fn unknown_series(word: &str, known: &[&str]) -> String {
-    let word = tidegate::visible::excerpt(word);
-    format!("parameter `series`: `{word}` is not counted; use {}", known.join(", "))
-}
-
-/// The parameters of a query.
-struct Pairs<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
-
-impl<'q> Pairs<'q> {
-    fn of(query: &'q str) -> Self {
-        Self(form_urlencoded::parse(query.as_bytes()).collect())
-    }
-
-    /// Returns the first value of a parameter; `None` if it is empty.
-    fn value(&self, name: &str) -> Option<&str> {
-        let pair = self.0.iter().find(|(have, _)| have == name);
-        pair.map(|(_, value)| &**value).filter(|value| !value.is_empty())
-    }
-
-    fn wrong(&self, name: &str, use_this: &str) -> Wrong {
-        let value = tidegate::visible::excerpt(self.value(name).unwrap_or_default());
-        bad(format!("parameter `{name}`: `{value}` cannot be used; {use_this}"))
-    }
-
-    fn only(&self, names: &[&str]) -> Result<(), Wrong> {
-        let unknown = self.0.iter().find(|(name, _)| !names.contains(&&**name));
-        unknown.map_or(Ok(()), |(name, _)| {
-            let name = tidegate::visible::excerpt(name);
-            Err(bad(format!("there is no parameter `{name}`; use {}", names.join(", "))))
-        })
-    }
-
-    /// Returns the window: at least a minute, and at most so many seconds.
-    fn window(&self, longest: u64, use_this: &str) -> Result<Duration, Wrong> {
-        let Some(text) = self.value("w") else { return Ok(DEFAULT_WINDOW) };
-        let seconds = seconds_of(text).filter(|seconds| (60..=longest).contains(seconds));
-        seconds.map(Duration::from_secs).ok_or_else(|| self.wrong("w", use_this))
-    }
-
-    fn limit(&self, or: usize, most: usize) -> Result<usize, Wrong> {
-        let Some(text) = self.value("limit") else { return Ok(or) };
-        let limit = text.parse::<usize>().ok().filter(|limit| (1..=most).contains(limit));
-        limit.ok_or_else(|| self.wrong("limit", &format!("use 1 to {most}")))
-    }
-
-    /// Returns whether names of keys are asked for, by a caller who may see them.
-    fn reveal(&self, may: bool) -> Result<bool, Wrong> {
-        match self.value("reveal") {
-            None | Some("false") => Ok(false),
-            Some("true") if may => Ok(true),
-            Some("true") => Err((403, "names of keys (`reveal=true`) need the scope `keys`".to_owned())),
-            Some(_) => Err(self.wrong("reveal", "use true or false")),
-        }
-    }
-}
-
-/// Reads a time such as `15m`.
-fn seconds_of(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::args::Changes;
 use crate::exit::Exit;
 use crate::online::{self, ServerUrl};
 use crate::output::Printer;
-use crate::overview::{number, percent, rows};
+use crate::overview::{percent, rows};
 use crate::styled::{Styled, table, text};
 
 pub(crate) fn run(changes: &Changes, printer: &Printer) -> Result<Exit> {
@@ -56,7 +56,7 @@ pub(crate) fn moment(change: &Value) -> String {
 /// The shares refused in the five minutes before and after a change: `1.0 → 17.1 %`; `-` if they are not known.
 pub(crate) fn effect(effect: &Value) -> String {
     let shares = &effect["denied_share"];
-    match (number(&shares[0]), number(&shares[1])) {
+    match (shares[0].as_f64(), shares[1].as_f64()) {
         (Some(before), Some(after)) => format!("{} → {} %", percent(before), percent(after)),
         _ => "-".to_owned(),
     }

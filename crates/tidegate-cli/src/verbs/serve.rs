@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tidegate::config::{
     self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, OtlpSettings, Peer, QUICKSTART,
     StoreKind, StoreSettings, TlsSettings,
@@ -16,7 +16,7 @@ use tidegate_server::{
     Source, TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
     open_store, otlp_of,
 };
-use tidegate_sight::{SightOptions, Watch};
+use tidegate_sight::Watch;
 
 use crate::args::{MetricsNames, Proxy, Serve, unknown_variables};
 use crate::exit::{AlreadyPrinted, Exit, Mistake, no_room};
@@ -113,7 +113,9 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
             Some(keys) => no_room(asked, keys, 1),
             None => unopened(error),
         })?;
-        let watch = if config.server.sight { Some(watch(opened.folder())?) } else { None };
+        // Its history is kept beside counters on disk, otherwise in memory.
+        let watch = config.server.sight.then(|| Watch::open(opened.folder())).transpose();
+        let watch = watch.context("cannot start the thread that counts decisions")?;
         options.sight = watch.clone().map(|watch| watch as Arc<dyn Sight>);
         options.store = Some(opened);
         let server = Server::bind(options, source).await.map_err(refusal)?;
@@ -138,13 +140,6 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     // The drain is over, and a task that still runs may never end.
     runtime.shutdown_background();
     ended
-}
-
-/// Opens what sees the decisions. Its history is kept beside counters on disk, otherwise in memory.
-fn watch(folder: Option<&Path>) -> Result<Arc<Watch>> {
-    let mut options = SightOptions::default();
-    options.folder = folder.map(Path::to_owned);
-    Ok(Watch::open(options)?)
 }
 
 /// Returns which flags ask for a feature of the program.

@@ -1,19 +1,17 @@
 //! Prints one line after the other about a running server: what passes, what is refused, and how long that takes.
 
 use std::fmt;
-use std::pin::pin;
 use std::str::FromStr;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use tidegate::policy::span;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::Stat;
 use crate::exit::{Exit, Mistake};
-use crate::online::{self, FAILURES, ServerUrl};
+use crate::online::{self, ServerUrl};
 use crate::output::Printer;
-use crate::overview::{Overview, brief, clock, percent, rate};
+use crate::overview::{Overview, brief, clock, or_dash, percent, rate};
 use crate::styled::{Look, Styled};
 
 /// Only what the answer says of now is printed, so the shortest window will do.
@@ -29,56 +27,22 @@ pub(crate) fn run(stat: &Stat, printer: &Printer) -> Result<Exit> {
         return Err(Mistake("stat prints a document a line; write -o jsonl or -o table".to_owned()).into());
     }
     let server = ServerUrl::of(&stat.server)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(lines(stat, &conditions, &server, printer))
-}
-
-/// Prints lines until Ctrl-C is pressed, or as many as wanted.
-///
-/// Failures end it as they end `top --watch`.
-async fn lines(stat: &Stat, conditions: &[Condition], server: &ServerUrl, printer: &Printer) -> Result<Exit> {
-    let mut turns = interval(stat.every);
-    // A late line does not bring the next one forward.
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // A listener made anew in each turn would miss a Ctrl-C pressed in between.
-    let mut pressed = pin!(tokio::signal::ctrl_c());
-    let (mut turn, mut printed, mut failed, mut holds) = (0_u64, 0_u64, 0_u32, false);
-    loop {
-        let answer = tokio::select! {
-            answer = async { turns.tick().await; online::get(server, PATH).await } => answer,
-            _ = &mut pressed => break,
-        };
-        turn += 1;
-        let is_last = stat.count.is_some_and(|count| turn >= count);
-        match answer {
-            Ok(answer) => {
-                failed = 0;
-                let now = Overview::of(&answer);
-                holds = conditions.iter().any(|condition| condition.holds(&now));
-                let has_heading = printed == 0 || printer.is_read() && printed.is_multiple_of(PAGE);
-                printed += 1;
-                printer.line(&value(&now, holds), |printer| {
-                    let mut text = Styled::default();
-                    if has_heading {
-                        text.push_as(Look::Heading, HEADING);
-                        text.push("\n");
-                    }
-                    text.push(line(&now, printer.wide()));
-                    Ok(text)
-                })?;
+    let (mut printed, mut holds) = (0_u64, false);
+    online::again(&server, PATH, stat.every, stat.count, printer, |answer| {
+        let now = Overview::of(answer);
+        holds = conditions.iter().any(|condition| condition.holds(&now));
+        let has_heading = printed == 0 || printer.is_read() && printed.is_multiple_of(PAGE);
+        printed += 1;
+        printer.line(&value(&now, holds), |printer| {
+            let mut text = Styled::default();
+            if has_heading {
+                text.push_as(Look::Heading, HEADING);
+                text.push("\n");
             }
-            Err(error) => {
-                failed += 1;
-                if is_last || failed == FAILURES || online::is_final(&error) || printed == 0 {
-                    return Err(error);
-                }
-                printer.error(&format!("{error:#}"));
-            }
-        }
-        if is_last {
-            break;
-        }
-    }
+            text.push(line(&now, printer.wide()));
+            Ok(text)
+        })
+    })?;
     Ok(if holds { Exit::Threshold } else { Exit::Done })
 }
 
@@ -86,17 +50,15 @@ const HEADING: &str = "TIME       ALLOWED/s  DELAYED/s   DENIED/s       %       
 
 fn line(now: &Overview, is_wide: bool) -> Styled {
     let rates = now.rates;
-    let time = |millis: Option<f64>| millis.map_or_else(|| "-".to_owned(), brief);
     let mut line = Styled::from(format!(
         "{:8}  {:>10} {:>10} {:>10} {:>7} {:>9} {:>9}   ",
         clock(&now.at),
-        // Requests that no policy is about pass too.
-        rate(rates.allowed + rates.unmatched),
+        rate(rates.passed()),
         rate(rates.delayed),
         rate(rates.denied),
-        now.refused_share.map_or_else(|| "-".to_owned(), percent),
-        time(now.p50_ms),
-        time(now.p99_ms),
+        or_dash(now.refused_share, percent),
+        or_dash(now.p50_ms, brief),
+        or_dash(now.p99_ms, brief),
     ));
     match now.level.look() {
         Some(look) => line.push_as(look, now.level.word()),

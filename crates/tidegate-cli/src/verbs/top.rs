@@ -11,19 +11,18 @@ mod state;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, stdin};
-use std::pin::pin;
 
 use anyhow::Result;
 use serde_json::Value;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate_sim::grouped;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::{Top, TopBy};
 use crate::exit::{Exit, Mistake};
-use crate::online::{self, FAILURES, ServerUrl, encoded};
+use crate::online::{self, ServerUrl, encoded};
 use crate::outcome::time;
 use crate::output::Printer;
+use crate::overview::rows;
 use crate::styled::{Styled, table, text};
 
 pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
@@ -33,10 +32,8 @@ pub(crate) fn run(top: &Top, printer: &Printer) -> Result<Exit> {
             let wrong = "--watch prints more than one document; write -o jsonl, one a line, or -o table";
             return Err(Mistake(wrong.to_owned()).into());
         }
-        return tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?
-            .block_on(watch(top, &server, printer));
+        watch(top, &server, printer)?;
+        return Ok(Exit::Done);
     }
     if !top.plain && is_live(printer) {
         #[cfg(feature = "tui")]
@@ -65,51 +62,21 @@ fn path(top: &Top, count: usize) -> String {
 }
 
 /// Lists until Ctrl-C is pressed, or as often as wanted.
-///
-/// A server that no longer answers, or answers 503, may be restarting or have too much to do, which ends the watch only
-/// after several lists. It ends at once if there was no list yet, or with another refusal, such as that of a token.
-async fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<Exit> {
+fn watch(top: &Top, server: &ServerUrl, printer: &Printer) -> Result<()> {
     // Counts are those since the server's start, so whoever is refused now may be far down: for people all keys are
     // compared with the list before.
     let most = if printer.is_for_people() { Top::MOST } else { top.count };
-    let path = path(top, most);
-    let mut turns = interval(top.every);
-    // A late list does not bring the next one forward.
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // A listener made anew in each turn would miss a Ctrl-C pressed in between.
-    let mut pressed = pin!(tokio::signal::ctrl_c());
-    let (mut before, mut turn, mut failed) = (None, 0, 0);
-    loop {
-        let answer = tokio::select! {
-            answer = async { turns.tick().await; online::get(server, &path).await } => answer,
-            _ = &mut pressed => return Ok(Exit::Done),
-        };
-        turn += 1;
-        let is_last = top.times.is_some_and(|times| turn >= times);
-        match answer {
-            Ok(answer) => {
-                failed = 0;
-                let counts = PolicyCounts::of(&answer, most);
-                printer.again(&answer, |printer| {
-                    let mut text =
-                        Styled::from(format!("{} UTC   {server}\n", time(SystemClock::new().now())));
-                    text.push(listed(&answer, top, before.as_ref(), printer));
-                    Ok(text + "\n\n")
-                })?;
-                before = Some(counts);
-            }
-            Err(error) => {
-                failed += 1;
-                if is_last || failed == FAILURES || online::is_final(&error) || before.is_none() {
-                    return Err(error);
-                }
-                printer.error(&format!("{error:#}"));
-            }
-        }
-        if is_last {
-            return Ok(Exit::Done);
-        }
-    }
+    let mut before = None;
+    online::again(server, &path(top, most), top.every, top.times, printer, |answer| {
+        let counts = PolicyCounts::of(answer, most);
+        printer.again(answer, |printer| {
+            let mut text = Styled::from(format!("{} UTC   {server}\n", time(SystemClock::new().now())));
+            text.push(listed(answer, top, before.as_ref(), printer));
+            Ok(text + "\n\n")
+        })?;
+        before = Some(counts);
+        Ok(())
+    })
 }
 
 /// The counts of a list, by policy and key.
@@ -123,7 +90,7 @@ struct PolicyCounts {
 impl PolicyCounts {
     fn of(answer: &Value, most: usize) -> Self {
         let one = |row: &Value| Some(((text(&row["policy"]), text(&row["key"])), row["count"].as_u64()?));
-        let counts: HashMap<_, _> = rows(answer).iter().filter_map(one).collect();
+        let counts: HashMap<_, _> = rows(&answer["keys"]).iter().filter_map(one).collect();
         let is_full = counts.len() >= most;
         Self { counts, is_full }
     }
@@ -139,10 +106,6 @@ impl PolicyCounts {
     }
 }
 
-fn rows(answer: &Value) -> &[Value] {
-    answer["keys"].as_array().map_or(&[], Vec::as_slice)
-}
-
 /// Lists keys, each with its share of all that was counted. With the list `before`, those that were counted most since
 /// then come first.
 fn listed(answer: &Value, top: &Top, before: Option<&PolicyCounts>, printer: &Printer) -> Styled {
@@ -151,7 +114,7 @@ fn listed(answer: &Value, top: &Top, before: Option<&PolicyCounts>, printer: &Pr
         TopBy::Near => ("NEAR", "no key came near its limit"),
     };
     let mut rows: Vec<(&Value, Option<u64>)> =
-        rows(answer).iter().map(|row| (row, before.and_then(|before| before.since(row)))).collect();
+        rows(&answer["keys"]).iter().map(|row| (row, before.and_then(|before| before.since(row)))).collect();
     if rows.is_empty() {
         return none.into();
     }

@@ -8,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
 use hyper::body::Bytes;
 use parking_lot::Mutex;
-use tidegate_server::{Changed, Inside, Pulse, Seen, Sight, Verdict};
+use tidegate_server::{Changed, Seen, Sight, Verdict, WatchedServer};
 use tokio::sync::watch;
 
 /// Records what it is told, and answers in its own words.
@@ -29,7 +29,7 @@ pub(crate) struct Told {
     /// Policy, key, name, digest.
     pub(crate) named: Vec<(u16, u64, String, String)>,
     pub(crate) changes: Vec<Changed>,
-    pub(crate) began: Option<(Arc<dyn Pulse>, Arc<dyn Inside>)>,
+    pub(crate) began: Option<Arc<dyn WatchedServer>>,
 }
 
 impl Default for RecordedSight {
@@ -58,18 +58,14 @@ impl RecordedSight {
         changes.into_iter().map(|one| (one.what, one.who, one.reason, one.text)).collect()
     }
 
-    pub(crate) fn pulse(&self) -> Arc<dyn Pulse> {
-        Arc::clone(&self.told.lock().began.as_ref().unwrap().0)
-    }
-
-    pub(crate) fn inside(&self) -> Arc<dyn Inside> {
-        Arc::clone(&self.told.lock().began.as_ref().unwrap().1)
+    pub(crate) fn server(&self) -> Arc<dyn WatchedServer> {
+        Arc::clone(self.told.lock().began.as_ref().unwrap())
     }
 }
 
 impl Sight for RecordedSight {
-    fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>) {
-        let before = self.told.lock().began.replace((pulse, inside));
+    fn begin(&self, server: Arc<dyn WatchedServer>) {
+        let before = self.told.lock().began.replace(server);
         assert!(before.is_none(), "it begins once");
     }
 

@@ -4,7 +4,7 @@
 //! other, each value as the difference to the one before it: counts of neighbouring minutes are alike, so differences
 //! are short. Columns without a count take one bit. zstd packs the result if that makes it shorter.
 //!
-//! Fifty policies with five to fifty requests a second, of which two of a hundred are refused, take 0.53 bytes a sample
+//! Fifty policies with five to fifty requests a second, two of a hundred refused, take 0.53 bytes a sample
 //! in minutes, 0.46 MB a day; seven of their twelve series count something. `a_day_of_fifty_policies_is_small` holds it
 //! to 0.7.
 
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(packer.unpack(&bytes), Some(rows));
     }
 
-    /// Fifty policies with five to fifty requests a second, of which two of a hundred are refused, over a day.
+    /// Fifty policies with five to fifty requests a second, two of a hundred refused, over a day.
     #[test]
     fn a_day_of_fifty_policies_is_small() {
         let mut random = crate::usual::tests::Random(7);

@@ -57,7 +57,7 @@ const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 
 /// Where the history is kept.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     Memory,
     Folder(PathBuf),
 }
@@ -130,8 +130,6 @@ pub(crate) struct Opened {
 pub(crate) struct Extent {
     /// The bytes of blocks and their names.
     pub(crate) stored: u64,
-    /// The bytes of the file; without one, those stored.
-    pub(crate) bytes: u64,
     pub(crate) oldest: Option<u64>,
 }
 
@@ -149,10 +147,10 @@ pub(crate) struct Work<'w> {
 }
 
 /// Opens or makes the file. One that cannot be read is put aside with a warning, and another one is begun.
-pub(crate) fn open(place: &Place) -> Result<Opened, FileError> {
-    let folder = match place {
-        Place::Memory => return guarded(|| read(in_memory()?, None, None)),
-        Place::Folder(folder) => folder,
+pub(crate) fn open(location: &Location) -> Result<Opened, FileError> {
+    let folder = match location {
+        Location::Memory => return guarded(|| read(in_memory()?, None, None)),
+        Location::Folder(folder) => folder,
     };
     match guarded(|| open_file(folder)) {
         Err(FileError::Damaged(what)) => {
@@ -201,9 +199,11 @@ fn in_memory() -> Result<Database, FileError> {
 }
 
 /// Calls engine code that reads a possibly damaged file: a panic counts as damage.
-fn guarded<T>(then: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
-    catch_unwind(AssertUnwindSafe(then))
-        .unwrap_or_else(|_| Err(FileError::Damaged("its engine cannot read it".to_owned())))
+fn guarded<T, E: Into<FileError>>(then: impl FnOnce() -> Result<T, E>) -> Result<T, FileError> {
+    match catch_unwind(AssertUnwindSafe(then)) {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => Err(FileError::Damaged("its engine cannot read it".to_owned())),
+    }
 }
 
 fn read(engine: Database, path: Option<PathBuf>, inode: Option<(u64, u64)>) -> Result<Opened, FileError> {
@@ -212,8 +212,7 @@ fn read(engine: Database, path: Option<PathBuf>, inode: Option<(u64, u64)>) -> R
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
     }
-    let (changes, mut extent) = file.contents()?;
-    extent.bytes = file.bytes(extent.stored);
+    let (changes, extent) = file.contents()?;
     Ok(Opened { file, written: state.written, changes, extent })
 }
 
@@ -224,61 +223,49 @@ struct FileState {
 
 impl HistoryFile {
     /// Makes the tables of a new file, and reads the state.
-    fn prepare(&self) -> Result<FileState, FileError> {
-        let prepared = || -> Result<FileState, redb::Error> {
-            let reading = self.engine.begin_read()?;
-            match reading.open_table(STATE) {
-                Ok(table) => {
-                    let number = |name: &str| -> Result<u64, redb::Error> {
-                        Ok(table.get(name)?.map_or(0, |number| number.value()))
-                    };
-                    return Ok(FileState { form: number("form")?, written: number("written")? });
-                }
-                Err(TableError::TableDoesNotExist(_)) => {}
-                Err(error) => return Err(error.into()),
+    fn prepare(&self) -> Result<FileState, redb::Error> {
+        let reading = self.engine.begin_read()?;
+        match reading.open_table(STATE) {
+            Ok(table) => {
+                let number = |name: &str| -> Result<u64, redb::Error> {
+                    Ok(table.get(name)?.map_or(0, |number| number.value()))
+                };
+                return Ok(FileState { form: number("form")?, written: number("written")? });
             }
-            drop(reading);
-            let writing = self.engine.begin_write()?;
-            writing.open_table(BLOCKS)?;
-            writing.open_table(CHANGES)?;
-            let mut table = writing.open_table(STATE)?;
-            table.insert("form", FORM)?;
-            table.insert("written", 0_u64)?;
-            drop(table);
-            writing.commit()?;
-            Ok(FileState { form: FORM, written: 0 })
-        };
-        Ok(prepared()?)
+            Err(TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        drop(reading);
+        let writing = self.engine.begin_write()?;
+        writing.open_table(BLOCKS)?;
+        writing.open_table(CHANGES)?;
+        let mut table = writing.open_table(STATE)?;
+        table.insert("form", FORM)?;
+        table.insert("written", 0_u64)?;
+        drop(table);
+        writing.commit()?;
+        Ok(FileState { form: FORM, written: 0 })
     }
 
-    fn contents(&self) -> Result<(BTreeMap<u64, Arc<str>>, Extent), FileError> {
-        let contents = || -> Result<(BTreeMap<u64, Arc<str>>, Extent), redb::Error> {
-            let reading = self.engine.begin_read()?;
-            let blocks = reading.open_table(BLOCKS)?;
-            let oldest = oldest(&blocks, &mut Packer::default())?;
-            let mut extent = Extent { oldest, ..Extent::default() };
-            for block in blocks.iter()? {
-                let (key, block) = block?;
-                extent.stored += stored(key.value().2, block.value());
-            }
-            let mut changes = BTreeMap::new();
-            for change in reading.open_table(CHANGES)?.iter()? {
-                let (number, text) = change?;
-                changes.insert(number.value(), Arc::from(text.value()));
-            }
-            Ok((changes, extent))
-        };
-        Ok(contents()?)
+    fn contents(&self) -> Result<(BTreeMap<u64, Arc<str>>, Extent), redb::Error> {
+        let reading = self.engine.begin_read()?;
+        let blocks = reading.open_table(BLOCKS)?;
+        let mut extent = Extent { oldest: oldest(&blocks, &mut Packer::default())?, ..Extent::default() };
+        for block in blocks.iter()? {
+            let (key, block) = block?;
+            extent.stored += stored(key.value().2, block.value());
+        }
+        let mut changes = BTreeMap::new();
+        for change in reading.open_table(CHANGES)?.iter()? {
+            let (number, text) = change?;
+            changes.insert(number.value(), Arc::from(text.value()));
+        }
+        Ok((changes, extent))
     }
 
     /// Returns whether the file is still there under its name.
     pub(crate) fn is_in_place(&self) -> bool {
         self.inode.is_none() || self.path.as_deref().is_none_or(|path| inode_at(path) == self.inode)
-    }
-
-    fn bytes(&self, stored: u64) -> u64 {
-        let of_file = |path: &Path| std::fs::metadata(path).ok().map(|known| known.len());
-        self.path.as_deref().and_then(of_file).unwrap_or(stored)
     }
 
     /// Reads the rows of a policy in some short ranges of times, each from its first on and before its second. Returns the
@@ -292,7 +279,7 @@ impl HistoryFile {
     ) -> Result<u64, FileError> {
         let mut packer = Packer::default();
         let mut blocks: HashMap<u64, Rows> = HashMap::new();
-        let mut read = || -> Result<u64, redb::Error> {
+        let read = || -> Result<u64, redb::Error> {
             let reading = self.engine.begin_read()?;
             let written = reading.open_table(STATE)?.get("written")?.map_or(0, |number| number.value());
             let table = reading.open_table(BLOCKS)?;
@@ -317,7 +304,7 @@ impl HistoryFile {
             }
             Ok(written)
         };
-        guarded(|| Ok(read()?))
+        guarded(read)
     }
 
     /// Adds to blocks and changes, and removes what is old or beyond the bounds, in one transaction. Returns what the
@@ -328,7 +315,7 @@ impl HistoryFile {
         packer: &mut Packer,
         extent: &Extent,
     ) -> Result<Extent, FileError> {
-        let mut write = || -> Result<Extent, redb::Error> {
+        let write = || -> Result<Extent, redb::Error> {
             let mut writing = self.engine.begin_write()?;
             writing.set_durability(Durability::Immediate)?;
             writing.open_table(STATE)?.insert("written", work.number)?;
@@ -350,11 +337,9 @@ impl HistoryFile {
             changes.retain_in(..work.first_change, |_, _| false)?;
             drop(changes);
             writing.commit()?;
-            Ok(Extent { stored, bytes: 0, oldest })
+            Ok(Extent { stored, oldest })
         };
-        let mut extent = guarded(|| Ok(write()?))?;
-        extent.bytes = self.bytes(extent.stored);
-        Ok(extent)
+        guarded(write)
     }
 }
 
@@ -447,7 +432,7 @@ fn oldest_block(
     Ok(oldest)
 }
 
-/// Returns when the oldest span began of which the server's counts are kept.
+/// Returns when the oldest span began that has counts of the server.
 fn oldest(
     table: &impl ReadableTable<(u8, u64, &'static str), &'static [u8]>,
     packer: &mut Packer,

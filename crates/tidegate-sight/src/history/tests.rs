@@ -57,7 +57,7 @@ fn a_restart_within_a_minute_adds_to_it() {
     for at in BEGIN + 95..BEGIN + 120 {
         push(&history, at, 2);
     }
-    history.shared.flush();
+    history.flush();
     let minutes = history.server(Step::Minute, BEGIN, BEGIN + HOUR);
     let told: Vec<(u64, u64, u64)> = minutes
         .iter()
@@ -68,7 +68,7 @@ fn a_restart_within_a_minute_adds_to_it() {
     let largest = minutes[1].1.of(ServerSeries::P99);
     assert_eq!(largest, (BEGIN + 119) % 1_000, "the largest of before and after");
     let state = history.state();
-    assert!(state.on_disk && state.up && state.bytes > 0, "{state:?}");
+    assert!(state.on_disk && state.up, "{state:?}");
     assert_eq!(state.oldest, Some(BEGIN));
 }
 
@@ -79,7 +79,7 @@ fn a_kill_loses_what_was_counted_since_the_last_write() {
     let history = open(folder.path());
     push(&history, BEGIN, 5);
     history.put_change(1, "one");
-    history.shared.flush();
+    history.flush();
     push(&history, BEGIN + 1, 7);
     history.put_change(2, "two");
     fs::copy(folder.path().join(file::NAME), after.path().join(file::NAME)).unwrap();
@@ -109,7 +109,7 @@ fn a_damaged_file_is_put_aside_and_begun_anew() {
         assert!(aside.exists(), "damage {damage}");
         assert_eq!(allowed(&history, 0, 1), (0, 0));
         push(&history, BEGIN, 6);
-        history.shared.flush();
+        history.flush();
         assert!(history.state().up);
         drop(history);
         assert_eq!(allowed(&open(folder.path()), 0, 1), (6, 6));
@@ -125,13 +125,13 @@ fn a_file_that_cannot_be_used_is_told_and_counts_wait_in_memory() {
     assert!(why.unwrap().contains("history.redb"));
     push(&history, BEGIN, 5);
     history.put_change(1, "one");
-    history.shared.flush();
+    history.flush();
     let state = history.state();
     assert!(!state.on_disk && !state.up, "{state:?}");
     assert_eq!((allowed(&history, 0, 1), history.changes(9).len()), ((5, 5), 1));
     // Once it can be used, all is written.
     fs::remove_file(&not_a_folder).unwrap();
-    history.shared.flush();
+    history.flush();
     let state = history.state();
     assert!(state.on_disk && state.up, "{state:?}");
     push(&history, BEGIN + 1, 1);
@@ -151,13 +151,13 @@ fn a_file_that_somebody_removes_is_made_anew_and_nothing_that_waits_is_lost() {
     let history = open(folder.path());
     push(&history, BEGIN, 5);
     history.put_change(1, "one");
-    history.shared.flush();
+    history.flush();
     fs::remove_file(folder.path().join(file::NAME)).unwrap();
     push(&history, BEGIN + 1, 7);
-    history.shared.flush();
+    history.flush();
     assert!(!history.state().up);
     assert_eq!(allowed(&history, 0, 1), (7, 7));
-    history.shared.flush();
+    history.flush();
     assert!(history.state().up);
     drop(history);
     let history = open(folder.path());
@@ -182,7 +182,7 @@ fn what_is_being_written_is_read_once() {
         for second in 0..20 {
             // In another minute, so that there is something to write.
             push(&history, BEGIN + 600 + second, 1);
-            history.shared.flush();
+            history.flush();
         }
         reader.join().unwrap();
     });
@@ -190,7 +190,7 @@ fn what_is_being_written_is_read_once() {
 
 #[test]
 fn beyond_its_bytes_the_oldest_hour_goes() {
-    let (history, _) = History::begin(Place::Memory, 30_000, BEGIN);
+    let (history, _) = History::begin(Location::Memory, 30_000, BEGIN);
     let names: Vec<Arc<str>> = (0..50).map(|number| Arc::from(format!("policy-{number}"))).collect();
     for minute in 0..12 * 60 {
         let mut all = span(BEGIN + minute * 60, 100 + minute % 7);
@@ -198,8 +198,8 @@ fn beyond_its_bytes_the_oldest_hour_goes() {
         all.policies = (0..50).map(|number| (number, counts)).collect();
         history.push(&all, &|number| names.get(usize::from(number)).cloned());
         if minute % 60 == 59 {
-            history.shared.flush();
-            assert!(history.state().bytes <= 30_000);
+            history.flush();
+            assert!(history.memory.lock().extent.stored <= 30_000);
         }
     }
     let minutes = |hour: u64| {
@@ -213,18 +213,18 @@ fn beyond_its_bytes_the_oldest_hour_goes() {
 
 #[test]
 fn steps_of_the_clock_count_where_they_are_and_remove_nothing() {
-    let history = History::begin(Place::Memory, MOST_IN_MEMORY, BEGIN).0;
+    let history = History::begin(Location::Memory, MOST_IN_MEMORY, BEGIN).0;
     let year = 365 * DAY;
     for (at, count) in [(4 * HOUR, 1), (4 * HOUR + 1, 2), (3 * HOUR + 1, 4), (year, 8), (4 * HOUR + 2, 16)] {
         push(&history, BEGIN + at, count);
-        history.shared.flush();
+        history.flush();
     }
     assert_eq!(allowed(&history, 0, 10), (23, 23));
     push(&history, BEGIN + 3 * HOUR + 30, 32);
     assert_eq!(allowed(&history, 3, 4), (36, 36));
     for at in [0, 1, u64::MAX, u64::MAX - 100_000, BEGIN] {
         push(&history, at, 1);
-        history.shared.flush();
+        history.flush();
     }
     assert_eq!(allowed(&history, 3, 5), (55, 55));
     push(&history, BEGIN + year + 60, 0);
@@ -233,7 +233,7 @@ fn steps_of_the_clock_count_where_they_are_and_remove_nothing() {
     // After an hour of steady writes, blocks go by their age.
     for minute in 0..=61 {
         push(&history, BEGIN + 2 * DAY + minute * 60, 1);
-        history.shared.flush();
+        history.flush();
     }
     assert_eq!(allowed(&history, 0, 20), (0, 55 + 1), "minutes are kept for a day, hours for 90");
     push(&history, BEGIN + year + 60, 0);
@@ -249,7 +249,7 @@ fn a_reading_has_at_most_the_points_of_ninety_days() {
     }
     let minutes = history.policy("per-ip", Step::Minute, 0, BEGIN + 2_200 * 60);
     assert_eq!((minutes.len(), minutes[0].0), (2_160, BEGIN + 40 * 60));
-    history.shared.flush();
+    history.flush();
     assert_eq!(
         history.policy("per-ip", Step::Minute, 0, BEGIN + 2_200 * 60),
         minutes,

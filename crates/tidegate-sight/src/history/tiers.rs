@@ -12,19 +12,19 @@ pub(crate) enum Tier {
     /// One minute, for a day; a block is an hour.
     Minute,
     /// Five minutes, for four weeks; a block is a day. Of policies only what tells what is usual.
-    Window,
+    FiveMinutes,
     /// One hour, for 90 days; a block is a day.
     Hour,
 }
 
 impl Tier {
-    pub(crate) const ALL: [Self; 3] = [Self::Minute, Self::Window, Self::Hour];
+    pub(crate) const ALL: [Self; 3] = [Self::Minute, Self::FiveMinutes, Self::Hour];
 
     /// The number in keys of the file.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Minute => 1,
-            Self::Window => 2,
+            Self::FiveMinutes => 2,
             Self::Hour => 3,
         }
     }
@@ -32,7 +32,7 @@ impl Tier {
     pub(crate) const fn seconds(self) -> u64 {
         match self {
             Self::Minute => 60,
-            Self::Window => 300,
+            Self::FiveMinutes => 300,
             Self::Hour => 3_600,
         }
     }
@@ -40,7 +40,7 @@ impl Tier {
     pub(crate) const fn block(self) -> u64 {
         match self {
             Self::Minute => 3_600,
-            Self::Window | Self::Hour => DAY,
+            Self::FiveMinutes | Self::Hour => DAY,
         }
     }
 
@@ -48,7 +48,7 @@ impl Tier {
         match self {
             Self::Minute => DAY,
             // The same hour of 28 days, and the last of those days whole.
-            Self::Window => 29 * DAY,
+            Self::FiveMinutes => 29 * DAY,
             Self::Hour => 90 * DAY,
         }
     }
@@ -98,16 +98,16 @@ pub(crate) fn absorb_row(name: &str, rows: &mut Rows, span: u16, more: &Row) {
     }
 }
 
-/// What windows of policies keep: enough for the denied share and for the keys refused.
-const OF_WINDOWS: [Series; 5] =
-    [Series::Allowed, Series::Delayed, Series::Denied, Series::Over, Series::KeysRefused];
+/// What a decision with the store ends with; the denied share is of these.
+const DECIDED: [Series; 4] = [Series::Allowed, Series::Delayed, Series::Denied, Series::Over];
 
-fn of_window(name: &str, row: &Row) -> Row {
+/// Returns what five minutes of a policy keep: enough for the denied share.
+fn of_five_minutes(name: &str, row: &Row) -> Row {
     if name == SERVER {
         return *row;
     }
     let mut kept = [0; WIDTH];
-    for series in OF_WINDOWS {
+    for series in DECIDED {
         kept[series as usize] = row[series as usize];
     }
     kept
@@ -135,7 +135,7 @@ impl Deltas {
     /// Adds what was counted in a second, or in any span within a minute.
     pub(crate) fn add(&mut self, name: &Arc<str>, at: u64, row: &Row) {
         for tier in Tier::ALL {
-            let row = if tier == Tier::Window { of_window(name, row) } else { *row };
+            let row = if tier == Tier::FiveMinutes { of_five_minutes(name, row) } else { *row };
             self.add_row(name, (tier, tier.start(at)), tier.span(at), &row);
         }
     }
@@ -217,18 +217,18 @@ const TEN: u64 = 10;
 /// The last quarter of an hour, by seconds. At most 4 MiB for the busiest policies; each other one, up to 1,024 in all,
 /// takes at most 8 KiB.
 #[derive(Debug, Default)]
-pub(crate) struct Recent {
+pub(crate) struct LastQuarter {
     server: VecDeque<(u64, Row)>,
     policies: HashMap<Arc<str>, Seconds>,
     /// The beginning of the ten seconds that have not ended.
     ten: u64,
 }
 
-impl Recent {
+impl LastQuarter {
     pub(crate) fn add(&mut self, at: u64, server: &Row, policies: &[(Arc<str>, Row)]) {
         let ten = at - at % TEN;
         if ten != self.ten {
-            self.settle(at);
+            self.end_ten(at);
             self.ten = ten;
         }
         let place = self.server.partition_point(|(second, _)| *second < at);
@@ -249,7 +249,7 @@ impl Recent {
 
     /// Ends ten seconds: those of policies that are not among the busiest become one, and what is far from now goes,
     /// before it or, after a step of the clock, ahead of it.
-    fn settle(&mut self, now: u64) {
+    fn end_ten(&mut self, now: u64) {
         let ten = self.ten;
         let mut by_load: Vec<&mut Seconds> = self.policies.values_mut().collect();
         by_load.iter_mut().for_each(|seconds| seconds.weigh(ten));
@@ -345,9 +345,8 @@ impl Seconds {
 
     fn weigh(&mut self, ten: u64) {
         let (first, end) = self.range_of(ten);
-        let of = [Series::Allowed, Series::Delayed, Series::Denied, Series::Over];
         let count =
-            |point: &Point| of.iter().map(|series| u64::from(point.counts[*series as usize])).sum::<u64>();
+            |point: &Point| DECIDED.iter().map(|one| u64::from(point.counts[*one as usize])).sum::<u64>();
         let decided: u64 = self.points.range(first..end).map(count).sum();
         self.load = self.load * 0.8 + decided as f64;
     }
@@ -380,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_busiest_keep_seconds_and_the_others_tens_that_add_up() {
-        let mut recent = Recent::default();
+        let mut recent = LastQuarter::default();
         for at in 1_000..1_100 {
             let policies: Vec<(Arc<str>, Row)> =
                 (0..100).map(|number| (Arc::from(format!("p{number}")), row(number + 1, 5))).collect();
@@ -398,11 +397,11 @@ mod tests {
 
     #[test]
     fn seconds_are_bounded_whatever_the_clock_does() {
-        let mut recent = Recent::default();
+        let mut recent = LastQuarter::default();
         let year = 365 * DAY;
         let name: Arc<str> = Arc::from("p");
         let second =
-            |recent: &mut Recent, at: u64| recent.add(at, &row(1, 0), &[(Arc::clone(&name), row(1, 0))]);
+            |recent: &mut LastQuarter, at: u64| recent.add(at, &row(1, 0), &[(Arc::clone(&name), row(1, 0))]);
         for at in 0..5_000 {
             second(&mut recent, year + at);
         }
@@ -430,7 +429,7 @@ mod tests {
             [(3_600, 1), (7_200, 3), (7_260, 1)]
         );
         assert_eq!(minutes[1].1[Series::HottestShare as usize], 7_259, "the largest, not the sum");
-        assert_eq!(deltas.read(Tier::Window, "p", 7_200, 7_500)[0].1[Series::HottestShare as usize], 0);
+        assert_eq!(deltas.read(Tier::FiveMinutes, "p", 7_200, 7_500)[0].1[Series::HottestShare as usize], 0);
         assert_eq!(deltas.read(Tier::Hour, "p", 3_600, 7_200).len(), 1);
         assert_eq!(deltas.oldest(), Some(3_600), "the hour of the first; its day begins before");
         for hour in 0..200 {

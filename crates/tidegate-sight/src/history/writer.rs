@@ -7,40 +7,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::codec::Packer;
-use super::file::{self, Extent, HistoryFile, MOST_CHANGES, MOST_CHANGES_BYTES, Place, Work};
-use super::tiers::{Deltas, MOST_WAITING, Recent};
+use super::file::{self, Extent, HistoryFile, Location, MOST_CHANGES, MOST_CHANGES_BYTES, Work};
+use super::tiers::{Deltas, LastQuarter, MOST_WAITING};
 
 /// The pause between writes, also after one that failed. After a crash, at most so much is lost.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// What the history holds in memory, and the orders to its thread.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// Held for microseconds: never while the file is read or written.
-    pub(crate) memory: Mutex<Memory>,
-    orders: Mutex<Orders>,
-    wanted: Condvar,
-    #[cfg(test)]
-    answered: Condvar,
-}
+/// An order to write at once. It is dropped when that is done.
+pub(crate) type Order = mpsc::Sender<()>;
 
-#[derive(Debug, Default)]
-struct Orders {
-    taken: u64,
-    answered: u64,
-    closing: bool,
-}
-
+/// What the history holds in memory. Locked for microseconds: never while the file is read or written.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The time of the last span, by its clock.
     pub(crate) now: u64,
-    pub(crate) recent: Recent,
+    pub(crate) recent: LastQuarter,
     /// What the write of the number `next` will add.
     pub(crate) waiting: Deltas,
     pub(crate) next: u64,
@@ -48,7 +35,7 @@ pub(crate) struct Memory {
     pub(crate) writing: Option<Writing>,
     pub(crate) file: Option<Arc<HistoryFile>>,
     pub(crate) extent: Extent,
-    pub(crate) changes: Changes,
+    pub(crate) changes: KeptChanges,
     /// Whether the last write succeeded.
     pub(crate) up: bool,
 }
@@ -61,13 +48,13 @@ pub(crate) struct Writing {
 
 /// The newest changes, all in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub(crate) struct KeptChanges {
     pub(crate) texts: BTreeMap<u64, Arc<str>>,
     bytes: usize,
     unwritten: BTreeSet<u64>,
 }
 
-impl Changes {
+impl KeptChanges {
     pub(crate) fn put(&mut self, number: u64, text: Arc<str>) {
         self.unwritten.insert(number);
         self.keep(number, text);
@@ -106,58 +93,6 @@ impl Changes {
     }
 }
 
-impl Shared {
-    pub(crate) fn new(now: u64) -> Self {
-        Self {
-            memory: Mutex::new(Memory { now, next: 1, ..Memory::default() }),
-            orders: Mutex::default(),
-            wanted: Condvar::new(),
-            #[cfg(test)]
-            answered: Condvar::new(),
-        }
-    }
-
-    /// Makes the thread write for the last time and end.
-    pub(crate) fn close(&self) {
-        self.orders.lock().closing = true;
-        self.wanted.notify_all();
-    }
-
-    /// Waits until what was counted before the call is written, or could not be.
-    #[cfg(test)]
-    pub(crate) fn flush(&self) {
-        let mut orders = self.orders.lock();
-        orders.taken += 1;
-        let number = orders.taken;
-        self.wanted.notify_all();
-        while orders.answered < number {
-            self.answered.wait(&mut orders);
-        }
-    }
-
-    /// Waits for the next write. Returns the number that it answers, and whether it is the last.
-    fn next(&self) -> (u64, bool) {
-        let mut orders = self.orders.lock();
-        if !orders.closing && orders.taken == orders.answered {
-            self.wanted.wait_for(&mut orders, PAUSE);
-        }
-        (orders.taken, orders.closing)
-    }
-
-    fn answer(&self, number: u64) {
-        self.orders.lock().answered = number;
-        #[cfg(test)]
-        self.answered.notify_all();
-    }
-
-    /// Lets the file go. It is closed when nobody reads it any longer.
-    fn detach(&self) {
-        let file = self.memory.lock().file.take();
-        // Closing writes, so not while memory is locked.
-        drop(file);
-    }
-}
-
 /// Blocks are removed by their age only after so many writes, about an hour, in which the clock made no step of more
 /// than an hour: one that is a year ahead must not remove what is kept.
 const STEADY: u32 = 60;
@@ -168,7 +103,8 @@ const STEP: u64 = 3_600;
 const SET: u64 = 1_704_067_200;
 
 pub(crate) struct Writer {
-    place: Place,
+    memory: Arc<Mutex<Memory>>,
+    location: Location,
     most_stored: u64,
     packer: Packer,
     /// The writes since the last step of the clock, and the time of the last.
@@ -177,17 +113,17 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(place: Place, most_stored: u64) -> Self {
-        Self { place, most_stored, packer: Packer::default(), steady: 0, before: 0 }
+    pub(crate) fn new(memory: Arc<Mutex<Memory>>, location: Location, most_stored: u64) -> Self {
+        Self { memory, location, most_stored, packer: Packer::default(), steady: 0, before: 0 }
     }
 
     /// Opens the file, unless it is open.
-    pub(crate) fn attach(&self, shared: &Shared) -> Result<(), String> {
-        if shared.memory.lock().file.is_some() {
+    pub(crate) fn attach(&self) -> Result<(), String> {
+        if self.memory.lock().file.is_some() {
             return Ok(());
         }
-        let opened = file::open(&self.place).map_err(|error| error.to_string())?;
-        let mut locked = shared.memory.lock();
+        let opened = file::open(&self.location).map_err(|error| error.to_string())?;
+        let mut locked = self.memory.lock();
         let memory = &mut *locked;
         if let Some(writing) = memory.writing.take()
             && writing.number > opened.written
@@ -202,9 +138,16 @@ impl Writer {
         Ok(())
     }
 
-    fn turn(&mut self, shared: &Shared) {
-        let written = self.write(shared);
-        let was_up = mem::replace(&mut shared.memory.lock().up, written.is_ok());
+    /// Lets the file go. It is closed when nobody reads it any longer.
+    fn detach(&self) {
+        let file = self.memory.lock().file.take();
+        // Closing writes, so not while memory is locked.
+        drop(file);
+    }
+
+    fn turn(&mut self) {
+        let written = self.write();
+        let was_up = mem::replace(&mut self.memory.lock().up, written.is_ok());
         match written {
             Err(reason) if was_up => {
                 tracing::warn!(reason, "the history cannot be written; it goes on in memory");
@@ -214,16 +157,16 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, shared: &Shared) -> Result<(), String> {
-        self.attach(shared)?;
-        let Some(file) = shared.memory.lock().file.clone() else { return Ok(()) };
+    fn write(&mut self) -> Result<(), String> {
+        self.attach()?;
+        let Some(file) = self.memory.lock().file.clone() else { return Ok(()) };
         if !file.is_in_place() {
             drop(file);
-            shared.detach();
+            self.detach();
             return Err("somebody has removed the file".to_owned());
         }
         let (writing, changes, first_change, extent, now) = {
-            let mut locked = shared.memory.lock();
+            let mut locked = self.memory.lock();
             let memory = &mut *locked;
             let changes = memory.changes.take_unwritten();
             if memory.waiting.is_empty() && changes.is_empty() {
@@ -245,7 +188,7 @@ impl Writer {
         };
         match file.write(&work, &mut self.packer, &extent) {
             Ok(extent) => {
-                let mut memory = shared.memory.lock();
+                let mut memory = self.memory.lock();
                 memory.writing = None;
                 memory.extent = extent;
                 Ok(())
@@ -254,9 +197,9 @@ impl Writer {
                 // The engine refuses everything after an error until it is opened again.
                 self.packer = Packer::default();
                 drop(file);
-                shared.detach();
+                self.detach();
                 // If that fails too, the next turn tries again.
-                let _ = self.attach(shared);
+                let _ = self.attach();
                 Err(error.to_string())
             }
         }
@@ -269,14 +212,13 @@ impl Writer {
     }
 }
 
-/// Writes until the history is closed.
-pub(crate) fn run(mut writer: Writer, shared: &Shared) {
+/// Writes until the history is closed: until nobody can give orders.
+pub(crate) fn run(mut writer: Writer, orders: &mpsc::Receiver<Order>) {
     loop {
-        let (number, last) = shared.next();
-        writer.turn(shared);
-        shared.answer(number);
-        if last {
-            shared.detach();
+        let order = orders.recv_timeout(PAUSE);
+        writer.turn();
+        if matches!(order, Err(RecvTimeoutError::Disconnected)) {
+            writer.detach();
             return;
         }
     }

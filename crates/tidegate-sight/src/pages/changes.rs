@@ -3,13 +3,12 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, PageError, columns, count, cut, fitting, list, moment, num, percent, seconds_of, text, url,
-};
+use super::context::{Context, PageError};
+use super::words::{columns, count, cut, fitting, list, moment, num, percent, seconds_of, text, url, whole};
+use crate::history::MOST_CHANGES;
 
-/// How many changes are shown at first, and at most.
+/// How many changes are shown at first.
 const SHOWN: usize = 50;
-const MOST: usize = 200;
 
 /// How much of a text is shown at once, in characters; the rest unfolds, as far as the page has room for all.
 const LONGEST: usize = 300;
@@ -22,12 +21,13 @@ const MOST_BYTES: usize = 200 << 10;
 /// Shows the changes, newest first.
 pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let most = ctx.param("limit").map_or(Ok(SHOWN), str::parse::<usize>);
-    let most = most.ok().filter(|most| (1..=MOST).contains(most));
-    let most = most.ok_or_else(|| PageError::bad(format!("limit is how many are shown; use 1 to {MOST}")))?;
+    let most = most.ok().filter(|most| (1..=MOST_CHANGES).contains(most));
+    let most =
+        most.ok_or_else(|| PageError::bad(format!("limit is how many are shown; use 1 to {MOST_CHANGES}")))?;
     let answer = ctx.get(&url("/v1/changes", &[("limit", &*most.to_string())])).await?;
     let changes = list(&answer["changes"]);
-    let whole = (WHOLE_OF_ALL / changes.len().max(1)).clamp(LONGEST, LONGEST_WHOLE);
-    let lines = fitting(changes.iter().map(|change| line(ctx, change, whole)), MOST_BYTES);
+    let longest = (WHOLE_OF_ALL / changes.len().max(1)).clamp(LONGEST, LONGEST_WHOLE);
+    let lines = fitting(changes.iter().map(|change| line(ctx, change, longest)), MOST_BYTES);
     Ok(html! {
         h1 { "Changes" }
         @if changes.is_empty() {
@@ -44,15 +44,15 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
             @if lines.len() < changes.len() {
                 p class="quiet" { (changes.len() - lines.len()) " older ones are not shown, since the texts are very long: see /v1/changes." }
             }
-            @if changes.len() >= most && most < MOST {
-                p { a href=(url("/ui/changes", &[("limit", &*MOST.to_string())])) { "All that are kept" } }
+            @if changes.len() >= most && most < MOST_CHANGES {
+                p { a href=(url("/ui/changes", &[("limit", &*MOST_CHANGES.to_string())])) { "All that are kept" } }
             }
         }
     })
 }
 
-fn line(ctx: &Context<'_>, change: &Value, whole: usize) -> Markup {
-    let number = change["number"].as_u64().unwrap_or(0);
+fn line(ctx: &Context<'_>, change: &Value, longest: usize) -> Markup {
+    let number = whole(&change["number"]);
     let reason = text(&change["reason"]);
     html! {
         tr id={ "change-" (number) } {
@@ -67,7 +67,7 @@ fn line(ctx: &Context<'_>, change: &Value, whole: usize) -> Markup {
             } }
             td { (cut(text(&change["what"]), 40)) }
             td {
-                (folded(text(&change["text"]), whole))
+                (folded(text(&change["text"]), longest))
                 @if !reason.is_empty() { br; span class="quiet" { "Reason: " (cut(reason, 300)) } }
             }
             td { (effect(ctx, change)) }
@@ -79,7 +79,7 @@ fn line(ctx: &Context<'_>, change: &Value, whole: usize) -> Markup {
     }
 }
 
-/// The first characters of a text, of which only the beginning is shown if there are many.
+/// The first characters of a text. If there are many, only its beginning is shown until it is unfolded.
 fn folded(text: &str, most: usize) -> Markup {
     if text.chars().nth(LONGEST).is_none() {
         return html! { (cut(text, LONGEST)) };
@@ -99,7 +99,7 @@ fn effect(ctx: &Context<'_>, change: &Value) -> Markup {
         return html! { span class="quiet" { (words) } };
     }
     let shares = [num(&effect["denied_share"][0]), num(&effect["denied_share"][1])];
-    let keys = [0, 1].map(|side: usize| effect["keys_refused"][side].as_u64().unwrap_or(0));
+    let keys = [0, 1].map(|side: usize| whole(&effect["keys_refused"][side]));
     let noun = if keys[1] == 1 { "key" } else { "keys" };
     html! {
         "refused " (percent(shares[0])) " → " (percent(shares[1]))
@@ -111,7 +111,7 @@ fn effect(ctx: &Context<'_>, change: &Value) -> Markup {
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::{Canned, pairs};
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     fn change(number: u64, at: &str, effect: &Value) -> Value {

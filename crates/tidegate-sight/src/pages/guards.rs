@@ -3,13 +3,14 @@
 
 use http::{Method, StatusCode};
 use maud::{Markup, html};
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
-use super::frame::{
-    Context, Mark, PageError, ago, columns, count, cut, fitting, list, mark, moment, name, percent,
-    policy_path, seconds_of, segment, text, url,
-};
+use super::context::{Context, PageError};
 use super::keys::{THE_ONE, keys_of, names_in};
+use super::words::{
+    Mark, ago, columns, count, cut, fitting, list, mark, moment, name, percent, policy_path, seconds_of,
+    segment, text, url, whole,
+};
 
 /// Breakers on one page, and at most.
 const TILES: usize = 60;
@@ -57,8 +58,7 @@ async fn ask(ctx: &Context<'_>, path: &str) -> Result<Result<Value, Markup>, Pag
 }
 
 async fn breakers(ctx: &Context<'_>, from: usize) -> Result<Markup, PageError> {
-    let names = ctx.may("keys");
-    let answer = match ask(ctx, if names { "/v1/breakers?reveal=true" } else { "/v1/breakers" }).await? {
+    let answer = match ask(ctx, &url("/v1/breakers", ctx.reveal())).await? {
         Ok(answer) => answer,
         Err(instead) => return Ok(instead),
     };
@@ -71,7 +71,7 @@ async fn breakers(ctx: &Context<'_>, from: usize) -> Result<Markup, PageError> {
             }
         });
     }
-    all.sort_by_key(|breaker| State::of(text(&breaker["state"])).place());
+    all.sort_by_key(|breaker| BreakerState::of(text(&breaker["state"])).place());
     let total = all.len();
     let closed = all.iter().filter(|breaker| text(&breaker["state"]) == "closed").count();
     let shown: Vec<&Value> = all.into_iter().skip(from).take(TILES).collect();
@@ -99,14 +99,14 @@ fn page_from(from: usize) -> String {
 
 /// What a state looks like: a shape and words beside the colour.
 #[derive(Clone, Copy)]
-struct State {
+struct BreakerState {
     shape: &'static str,
     class: &'static str,
     words: &'static str,
     forced: bool,
 }
 
-impl State {
+impl BreakerState {
     const fn new(shape: &'static str, class: &'static str, words: &'static str, forced: bool) -> Self {
         Self { shape, class, words, forced }
     }
@@ -138,7 +138,7 @@ impl State {
 
 fn tile(ctx: &Context<'_>, breaker: &Value, key: Option<&[(String, String)]>) -> Markup {
     let policy = text(&breaker["policy"]);
-    let state = State::of(text(&breaker["state"]));
+    let state = BreakerState::of(text(&breaker["state"]));
     let key_text = text(&breaker["key"]);
     let at = |field: &str| seconds_of(text(&breaker[field]));
     html! {
@@ -165,7 +165,7 @@ fn tile(ctx: &Context<'_>, breaker: &Value, key: Option<&[(String, String)]>) ->
 }
 
 fn calls(calls: &Value) -> String {
-    let of = |field: &str| calls[field].as_u64().unwrap_or(0);
+    let of = |field: &str| whole(&calls[field]);
     let (ended, failed, slow) = (of("ended"), of("failed"), of("slow"));
     if ended == 0 {
         return "No call has ended in its window".to_owned();
@@ -185,10 +185,10 @@ fn cause(breaker: &Value) -> Markup {
         @if let Some(share) = breaker["refused_share"].as_f64() { p { "Refuses " (percent(share)) " of the calls" } }
         @if breaker["probe_due"].as_bool() == Some(true) { p { "The next call is the first probe" } }
         @if !probes.is_null() {
-            p { (count(probes["in_flight"].as_u64().unwrap_or(0))) " of " (count(probes["at_most"].as_u64().unwrap_or(0))) " probes under way" }
+            p { (count(whole(&probes["in_flight"]))) " of " (count(whole(&probes["at_most"]))) " probes under way" }
         }
         @if !would.is_null() {
-            p { "Would have opened " (count(would["times"].as_u64().unwrap_or(0))) " times: " (cut(text(&would["by"]), 300)) }
+            p { "Would have opened " (count(whole(&would["times"]))) " times: " (cut(text(&would["by"]), 300)) }
         }
     }
 }
@@ -197,7 +197,7 @@ fn breaker_forms(
     ctx: &Context<'_>,
     breaker: &Value,
     key: Option<&[(String, String)]>,
-    state: State,
+    state: BreakerState,
 ) -> Markup {
     let Some(key) = key else {
         return html! {
@@ -395,42 +395,28 @@ pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
         let missing = || PageError::bad(format!("the form needs a value for {field}; nothing was changed"));
         ctx.field(field).ok_or_else(missing)
     };
-    match ctx.field("do") {
+    let (path, body) = match ctx.field("do") {
         Some("force") => {
-            let state = wanted("state")?;
-            let body = body(&[("state", state), ("for", wanted("for")?), ("reason", wanted("reason")?)]);
-            ctx.send(Method::PUT, &breaker_path(ctx, wanted("policy")?), &body).await?;
+            let body =
+                json!({ "state": wanted("state")?, "for": wanted("for")?, "reason": wanted("reason")? });
+            (breaker_path(ctx, wanted("policy")?), body)
         }
-        Some("auto") => {
-            // It keeps neither a time nor a reason, and the server takes none.
-            let path = breaker_path(ctx, wanted("policy")?);
-            ctx.send(Method::PUT, &path, &body(&[("state", "auto")])).await?;
-        }
+        // It keeps neither a time nor a reason, and the server takes none.
+        Some("auto") => (breaker_path(ctx, wanted("policy")?), json!({ "state": "auto" })),
         Some("off") => {
-            let body = body(&[("state", "off"), ("for", wanted("for")?), ("reason", wanted("reason")?)]);
-            ctx.send(Method::PUT, &switch_path(wanted("switch")?), &body).await?;
+            let body = json!({ "state": "off", "for": wanted("for")?, "reason": wanted("reason")? });
+            (switch_path(wanted("switch")?), body)
         }
-        Some("on") => {
-            let path = switch_path(wanted("switch")?);
-            ctx.send(Method::PUT, &path, &body(&[("state", "on")])).await?;
-        }
+        Some("on") => (switch_path(wanted("switch")?), json!({ "state": "on" })),
         _ => return Err(PageError::bad("the form does not say what to do; nothing was changed")),
-    }
+    };
+    ctx.send(Method::PUT, &path, &body).await?;
     Ok("/ui/guards".to_owned())
 }
 
-fn body(members: &[(&str, &str)]) -> Value {
-    let members = members.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value)));
-    Value::Object(members.collect::<Map<_, _>>())
-}
-
 fn breaker_path(ctx: &Context<'_>, policy: &str) -> String {
-    let key: Vec<(&str, &str)> = ctx
-        .fields
-        .iter()
-        .filter_map(|(field, value)| Some((field.strip_prefix(ATTRIBUTE)?, value.as_str())))
-        .collect();
-    url(&format!("/v1/breakers/{}", segment(policy)), &key)
+    let key = ctx.fields.iter().filter_map(|(field, value)| Some((field.strip_prefix(ATTRIBUTE)?, value)));
+    url(&format!("/v1/breakers/{}", segment(policy)), key)
 }
 
 fn switch_path(switch: &str) -> String {
@@ -439,11 +425,7 @@ fn switch_path(switch: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::super::frame::KnownPolicies;
-    use super::super::frame::canned::{Canned, pairs};
-    use super::super::keys::limited::reader;
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     type Fields<'a> = &'a [(&'a str, &'a str)];
@@ -537,8 +519,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_may_only_read_sees_no_form() {
-        let (canned, known) = (canned(&json!([breaker("pay", "(all)", "open")])), KnownPolicies::default());
-        let page = page(&reader(&canned, &known, "/ui/guards", &[])).await.unwrap().into_string();
+        let canned = canned(&json!([breaker("pay", "(all)", "open")]));
+        let page = page(&canned.reader("/ui/guards", &[])).await.unwrap().into_string();
         assert!(!page.contains("<form") && page.contains("scope <code>admin</code>"), "{page}");
         assert_eq!(canned.asked.lock()[0].1, "/v1/breakers", "without names");
     }

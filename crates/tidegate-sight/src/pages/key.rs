@@ -5,14 +5,15 @@ use http::Method;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
-use super::frame::{
-    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of,
-    segment, span, text, url,
-};
+use super::context::{Context, PageError};
 use super::keys::{key_path, names_in};
+use super::words::{
+    Mark, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of, segment, span, text,
+    url, whole,
+};
 
 /// The key that the URL names, under its policy.
-struct Asked {
+struct NamedKey {
     policy: String,
     /// As the server describes it.
     words: Value,
@@ -23,7 +24,7 @@ struct Asked {
     plan: Vec<(String, String)>,
 }
 
-impl Asked {
+impl NamedKey {
     async fn of(ctx: &Context<'_>, policy: &str) -> Result<Self, PageError> {
         let words = ctx.get(&format!("/v1/policies/{}", segment(policy))).await?;
         let by = names_in(&words["by"]);
@@ -41,15 +42,12 @@ impl Asked {
     /// The path of the server that shows and changes the key.
     fn path(&self, with_plan: bool) -> String {
         let plan = self.plan.iter().filter(|_| with_plan);
-        let pairs: Vec<(&str, &str)> =
-            self.key.iter().chain(plan).map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        url(&format!("/v1/keys/{}", segment(&self.policy)), &pairs)
+        url(&format!("/v1/keys/{}", segment(&self.policy)), self.key.iter().chain(plan))
     }
 
     /// The page's own path.
     fn page_path(&self) -> String {
-        let pairs: Vec<(String, String)> = self.key.iter().chain(&self.plan).cloned().collect();
-        key_path(&self.policy, &pairs)
+        key_path(&self.policy, self.key.iter().chain(&self.plan))
     }
 
     fn enforces(&self) -> bool {
@@ -74,7 +72,7 @@ impl Asked {
 
 /// Shows one key, or asks which one.
 pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, PageError> {
-    let asked = Asked::of(ctx, policy).await?;
+    let asked = NamedKey::of(ctx, policy).await?;
     if !asked.is_named() {
         return Ok(which(&asked));
     }
@@ -98,7 +96,7 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
     })
 }
 
-fn which(asked: &Asked) -> Markup {
+fn which(asked: &NamedKey) -> Markup {
     let attributes: Vec<&str> = asked.by.iter().map(String::as_str).collect();
     html! {
         h1 { "Key of " (name(&asked.policy)) }
@@ -129,7 +127,7 @@ fn block_words(ctx: &Context<'_>, block: &Value) -> Markup {
     }
 }
 
-fn standing(asked: &Asked, standing: &Value) -> Markup {
+fn standing(asked: &NamedKey, standing: &Value) -> Markup {
     let Some(limits) = standing.as_array() else {
         return html! { p { "What is left of its limits is not known: the store did not answer." } };
     };
@@ -151,8 +149,8 @@ fn standing(asked: &Asked, standing: &Value) -> Markup {
                 @match limit["remaining"].as_u64() {
                     Some(left) => {
                         td class="n" { (count(left)) }
-                        td class="n" { (count(limit["most"].as_u64().unwrap_or(0))) }
-                        td class="n" { (count(limit["debt"].as_u64().unwrap_or(0))) }
+                        td class="n" { (count(whole(&limit["most"]))) }
+                        td class="n" { (count(whole(&limit["debt"]))) }
                         td { (full_again(limit["reset_after_ms"].as_u64())) }
                     }
                     None => td colspan="4" { (depends_on(limit)) },
@@ -182,7 +180,7 @@ fn full_again(millis: Option<u64>) -> String {
 }
 
 fn counted(shown: &Value) -> Markup {
-    let of = |field: &str| shown[field].as_u64().unwrap_or(0);
+    let of = |field: &str| whole(&shown[field]);
     let times = |counted: u64| if counted == 1 { "time" } else { "times" };
     let (denied, near, error) = (of("denied"), of("near"), of("error"));
     html! {
@@ -196,7 +194,7 @@ fn counted(shown: &Value) -> Markup {
     }
 }
 
-fn forms(ctx: &Context<'_>, asked: &Asked, shown: &Value) -> Markup {
+fn forms(ctx: &Context<'_>, asked: &NamedKey, shown: &Value) -> Markup {
     let action = asked.page_path();
     html! {
         h2 { "Change" }
@@ -230,7 +228,7 @@ fn forms(ctx: &Context<'_>, asked: &Asked, shown: &Value) -> Markup {
 
 /// Takes a form of the page.
 pub(crate) async fn post(ctx: &Context<'_>, policy: &str) -> Result<String, PageError> {
-    let asked = Asked::of(ctx, policy).await?;
+    let asked = NamedKey::of(ctx, policy).await?;
     if !asked.is_named() {
         return Err(PageError::bad("name every attribute of the key"));
     }
@@ -270,9 +268,7 @@ pub(crate) async fn post(ctx: &Context<'_>, policy: &str) -> Result<String, Page
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::KnownPolicies;
-    use super::super::frame::canned::{Canned, pairs};
-    use super::super::keys::limited::reader;
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     type Fields<'a> = &'a [(&'a str, &'a str)];
@@ -319,9 +315,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_may_only_read_sees_no_form_that_changes() {
-        let (canned, known) = (canned(&Value::Null), KnownPolicies::default());
+        let canned = canned(&Value::Null);
         let query = pairs(&[("client.ip", "192.0.2.1")]);
-        let ctx = reader(&canned, &known, "/ui/keys/per-ip", &query);
+        let ctx = canned.reader("/ui/keys/per-ip", &query);
         let page = page(&ctx, "per-ip").await.unwrap().into_string();
         assert!(!page.contains("method=\"post\"") && page.contains("scope <code>admin</code>"), "{page}");
     }

@@ -1,11 +1,11 @@
-//! Keys: who is refused most, comes near a limit, or asks most, in the last minute, quarter of an hour or day.
+//! Keys: who is refused most, comes near a limit, or is admitted most, in the last minute, quarter of an hour or day.
 
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, PageError, columns, count, cut, fitting, list, name, num, number, policy_path, segment, text,
-    url,
+use super::context::{Context, PageError};
+use super::words::{
+    columns, count, cut, fitting, list, name, num, number, policy_path, segment, text, url, whole,
 };
 
 /// How many keys are asked for, and shown.
@@ -20,8 +20,8 @@ pub(super) const THE_ONE: &str = "(all)";
 /// The most bytes of the rows of keys.
 const MOST_BYTES: usize = 160 << 10;
 
-/// From this length on the text of a key may be cut, and names no key: it is cut at 256 bytes, or before the character that
-/// lies there.
+/// From this length on the text of a key may be cut, by the server or by the watch, and names no key: it is cut at 256
+/// bytes, or before the character that lies there.
 const MAY_BE_CUT: usize = 253;
 
 /// An order: its word in the URL, for people, and the heading of what it counts.
@@ -51,24 +51,24 @@ const ORDERS: [Order; 3] = [
     },
     Order {
         word: "rate",
-        words: "asking most",
-        heading: "Asked",
-        nobody: "asked",
-        appears: "A key appears here when a policy decides about a request of it.",
+        words: "admitted most",
+        heading: "Units admitted",
+        nobody: "was admitted anything",
+        appears: "A key appears here when a policy lets a request of it pass.",
     },
 ];
 
 const WINDOWS: [(&str, &str); 3] = [("1m", "minute"), ("15m", "15 minutes"), ("24h", "24 hours")];
 
 /// What the URL asks for.
-struct Asked<'a> {
+struct Listing<'a> {
     order: &'static Order,
     window: (&'static str, &'static str),
     policy: Option<&'a str>,
     contains: Option<&'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Listing<'a> {
     fn of(ctx: &Context<'a>) -> Result<Self, PageError> {
         let by = ctx.param("by").unwrap_or("denied");
         let order = ORDERS.iter().find(|order| order.word == by);
@@ -82,13 +82,11 @@ impl<'a> Asked<'a> {
     }
 
     /// The path that answers it.
-    fn path(&self, reveal: bool) -> String {
+    fn path(&self, ctx: &Context<'_>) -> String {
         let most = LISTED.to_string();
         let mut pairs = vec![("by", self.order.word), ("w", self.window.0), ("limit", &*most)];
         pairs.extend(self.policy.map(|policy| ("policy", policy)));
-        if reveal {
-            pairs.push(("reveal", "true"));
-        }
+        pairs.extend(ctx.reveal());
         url("/v1/busiest", &pairs)
     }
 
@@ -127,9 +125,9 @@ impl<'a> Asked<'a> {
 
 /// Shows the busiest keys.
 pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
-    let asked = Asked::of(ctx)?;
+    let asked = Listing::of(ctx)?;
     let names = ctx.may("keys");
-    let answer = ctx.get(&asked.path(names)).await?;
+    let answer = ctx.get(&asked.path(ctx)).await?;
     let all = list(&answer["keys"]);
     let rows: Vec<&Value> = all.iter().filter(|row| asked.wants(row)).take(LISTED).collect();
     let keys = if names { keys_of(ctx, &rows).await } else { vec![None; rows.len()] };
@@ -160,7 +158,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
 
 fn line(row: &Value, pairs: Option<&[(String, String)]>) -> Markup {
     let (policy, key) = (text(&row["policy"]), text(&row["key"]));
-    let error = row["error"].as_u64().unwrap_or(0);
+    let error = whole(&row["error"]);
     html! {
         tr {
             td { a href=(policy_path(policy)) { (name(policy)) } }
@@ -169,7 +167,7 @@ fn line(row: &Value, pairs: Option<&[(String, String)]>) -> Markup {
                 None => (name(key)),
             } }
             td class="n" {
-                (count(row["count"].as_u64().unwrap_or(0)))
+                (count(whole(&row["count"])))
                 @if error > 0 { span class="quiet" { " (at most " (count(error)) " too many)" } }
             }
             td class="n" { (number(num(&row["per_second"]))) }
@@ -208,10 +206,8 @@ pub(super) fn names_in(value: &Value) -> Vec<String> {
 }
 
 /// The page of a key.
-pub(super) fn key_path(policy: &str, pairs: &[(String, String)]) -> String {
-    let pairs: Vec<(&str, &str)> =
-        pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    url(&format!("/ui/keys/{}", segment(policy)), &pairs)
+pub(super) fn key_path<'p>(policy: &str, pairs: impl IntoIterator<Item = &'p (String, String)>) -> String {
+    url(&format!("/ui/keys/{}", segment(policy)), pairs)
 }
 
 /// Reads the attributes of a key from its text (`client.ip=203.0.113.9, user.id=ann`); `None` if the text may be cut,
@@ -241,32 +237,11 @@ fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
     Some(pairs)
 }
 
-/// A caller with few rights, for tests of pages.
-#[cfg(test)]
-pub(super) mod limited {
-    use super::super::frame::canned::{Canned, NOW};
-    use super::super::frame::{Asked, Caller, Context, KnownPolicies};
-
-    /// A context for a caller that may only read.
-    pub(crate) fn reader<'a>(
-        canned: &'a Canned,
-        known: &'a KnownPolicies,
-        path: &'a str,
-        query: &'a [(String, String)],
-    ) -> Context<'a> {
-        let caller = Caller { token: Some("t"), name: "board", scopes: Some(&["read"]), form_token: "f" };
-        let asked = Asked { path, query, fields: &[], now: NOW, address: "http://127.0.0.1:8081" };
-        Context::new(asked, caller, canned, known)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::KnownPolicies;
-    use super::super::frame::canned::{Canned, pairs};
-    use super::limited::reader;
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     fn canned() -> Canned {
@@ -298,8 +273,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_the_right_keys_are_digests_and_the_page_says_which_right_it_is() {
-        let (canned, known) = (canned(), KnownPolicies::default());
-        let page = page(&reader(&canned, &known, "/ui/keys", &[])).await.unwrap().into_string();
+        let canned = canned();
+        let page = page(&canned.reader("/ui/keys", &[])).await.unwrap().into_string();
         assert!(page.contains("scope <code>keys</code>"), "{page}");
         assert_eq!(canned.asked.lock()[0].1, "/v1/busiest?by=denied&w=15m&limit=100");
     }
@@ -307,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn an_empty_list_says_what_makes_a_key_appear_and_a_wrong_order_is_refused() {
         let canned = Canned::new(vec![("/v1/busiest", 200, json!({ "keys": [] }))]);
-        for (by, words) in [("denied", "refuses it"), ("near", "near_limit"), ("rate", "decides about")] {
+        for (by, words) in [("denied", "refuses it"), ("near", "near_limit"), ("rate", "lets a request")] {
             let query = pairs(&[("by", by)]);
             let page = page(&canned.context("/ui/keys", &query, &[])).await.unwrap().into_string();
             assert!(page.contains("No key ") && page.contains(words), "{page}");

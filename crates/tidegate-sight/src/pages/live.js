@@ -25,7 +25,7 @@ const setText = (element, text) => {
   if (element && element.textContent !== text) element.textContent = text;
 };
 
-// The same outlines as the server draws (frame.rs).
+// The same outlines as the server draws (picture.rs).
 const thinned = (points, most) => {
   const every = Math.max(1, Math.ceil(points.length / most));
   const out = [];

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, Mark, PageError, PolicyWords, ago, chart, columns, command, count, cut, list, mark, name, nanos,
-    num, number, percent, policy_path, seconds_of, sparkline, stale, text, url,
+use super::context::{Context, PageError, PolicyWords};
+use super::picture::{chart, sparkline};
+use super::words::{
+    Mark, ago, columns, command, count, cut, list, mark, name, nanos, num, number, percent, policy_path,
+    seconds_of, stale, text, url, whole,
 };
 
 /// The most policies that have a row.
@@ -62,11 +64,8 @@ fn windows(ctx: &Context<'_>, chosen: Window) -> Markup {
 /// # Errors
 /// As [`Context::get`]; 400 for another window.
 async fn overview(ctx: &Context<'_>) -> Result<Value, PageError> {
-    let mut pairs = vec![("w", window_of(ctx)?.word)];
-    if ctx.may("keys") {
-        pairs.push(("reveal", "true"));
-    }
-    ctx.get(&url("/v1/overview", &pairs)).await
+    let pairs = [("w", window_of(ctx)?.word)].into_iter().chain(ctx.reveal());
+    ctx.get(&url("/v1/overview", pairs)).await
 }
 
 /// The overview for `live.js`: as the server says it, with the names of keys and the verdict as pages show them.
@@ -201,7 +200,7 @@ fn sorted(policies: &[Value]) -> Vec<&Value> {
 fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) -> Markup {
     let rows = sorted(list(&seen["policies"]));
     let shown = rows.len().min(ROWS);
-    let counted = |word: &str| seen[word].as_u64().unwrap_or(0);
+    let counted = |word: &str| whole(&seen[word]);
     let more = counted("quiet").saturating_add(counted("more")).saturating_add((rows.len() - shown) as u64);
     html! {
         section aria-labelledby="policies" {
@@ -247,7 +246,7 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
             }
             td class="n" data-cell="share" { (percent(num(&policy["denied_share"]))) }
             td { (usual(&policy["usual"])) }
-            td class="n" data-cell="keys" { (count(policy["keys_refused"].as_u64().unwrap_or(0))) }
+            td class="n" data-cell="keys" { (count(whole(&policy["keys_refused"]))) }
             (hottest(title, &policy["hottest"]))
             td { (sparkline(&points, &format!("{} in the last {window}", cut(title, 60)))) }
             td {
@@ -278,7 +277,7 @@ fn shown_key(key: &str) -> String {
 
 fn health(seen: &Value, now: u64) -> Markup {
     let (deciding, history) = (&seen["deciding"], &seen["history"]);
-    let dropped = seen["dropped"].as_u64().unwrap_or(0);
+    let dropped = whole(&seen["dropped"]);
     let since = |value: &Value| seconds_of(text(value));
     html! {
         section aria-labelledby="server" {
@@ -337,7 +336,7 @@ fn breakers_open(breakers: Result<Value, PageError>) -> Markup {
                 (mark(Mark::Trouble)) " " strong { (cut(text(&one["state"]), 40).to_uppercase()) } " "
                 a href="/ui/guards" { (name(text(&one["policy"]))) } " " (name(text(&one["key"])))
                 @if let Some(failed) = one["calls"]["failed"].as_u64() {
-                    ", " (count(failed)) " of " (count(one["calls"]["ended"].as_u64().unwrap_or(0))) " failed"
+                    ", " (count(failed)) " of " (count(whole(&one["calls"]["ended"]))) " failed"
                 }
                 @if let Some(why) = one["tripped_by"].as_str() { ": " (cut(why, 200)) }
             } } }
@@ -379,9 +378,9 @@ fn first_run(ctx: &Context<'_>) -> Markup {
             p { "Ask for a decision, where decisions are served (" code { "server.http" } "; 127.0.0.1:8080 unless the file says otherwise):" }
             (command("curl -i localhost:8080/v1/check -d '{\"attributes\": {\"client.ip\": \"203.0.113.9\", \"request.path\": \"/\"}}'"))
             p { "Watch refusals as they happen:" }
-            (command(&format!("curl -N {}/v1/events", ctx.address())))
+            (command(&format!("curl -N {}/v1/events", ctx.address)))
             p { "The same in a terminal:" }
-            (command(&format!("tidegate top --server {}", ctx.address())))
+            (command(&format!("tidegate top --server {}", ctx.address)))
             @if ctx.needs_token() {
                 p class="quiet" { "These need a token: " code { "-H \"authorization: Bearer $TIDEGATE_TOKEN\"" } " for curl, the variable itself for tidegate." }
             }
@@ -393,7 +392,7 @@ fn first_run(ctx: &Context<'_>) -> Markup {
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::Canned;
+    use super::super::context::canned::Canned;
     use super::*;
 
     fn idle() -> Value {

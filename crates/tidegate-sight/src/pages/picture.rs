@@ -6,17 +6,22 @@ use maud::{Markup, html};
 
 use super::words::{columns, moment, number};
 
-/// The width and height of a small chart, and of a large one, in its own units.
-const SMALL: (f64, f64) = (120.0, 24.0);
-const LARGE: (f64, f64) = (720.0, 140.0);
+/// The width and height of a chart, in its own units, and how many points it has.
+struct Size {
+    class: &'static str,
+    width: f64,
+    height: f64,
+    points: usize,
+}
 
-/// How many points a small chart has: 50 rows of them fit a page of 128 KB.
-const SMALL_POINTS: usize = 24;
+/// 50 rows of them fit a page of 128 KB.
+const SMALL: Size = Size { class: "spark", width: 120.0, height: 24.0, points: 24 };
+const LARGE: Size = Size { class: "chart", width: 720.0, height: 140.0, points: 180 };
 
 /// Draws what passed and what was refused, a second, over the window: passed and refused upon each other, and refused
 /// alone. The title says the label and the largest values.
 pub(crate) fn sparkline(points: &[(f64, f64)], label: &str) -> Markup {
-    drawn(&thinned(points, SMALL_POINTS), label, SMALL, "spark")
+    drawn(points, label, &SMALL)
 }
 
 /// Draws a large chart of `(when, passed, refused)`, with a table behind it.
@@ -26,7 +31,7 @@ pub(crate) fn chart(points: &[(u64, f64, f64)], label: &str, now: u64) -> Markup
     let every = points.len().div_ceil(48).max(1);
     html! {
         figure {
-            (drawn(&thinned(&pairs, 180), label, LARGE, "chart"))
+            (drawn(&pairs, label, &LARGE))
             figcaption class="quiet" {
                 (label)
                 @if let (Some((from, ..)), Some((to, ..))) = (points.first(), points.last()) {
@@ -49,27 +54,24 @@ pub(crate) fn chart(points: &[(u64, f64, f64)], label: &str, now: u64) -> Markup
     }
 }
 
-/// Makes at most so many points, each the largest of those it stands for.
-fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    let every = points.len().div_ceil(most.max(1)).max(1);
-    let largest = |part: &[(f64, f64)]| {
-        part.iter().fold((0.0_f64, 0.0_f64), |most, point| (most.0.max(point.0), most.1.max(point.1)))
+/// Draws at most so many points, each the largest of those it stands for. Negative and endless numbers are 0.
+fn drawn(points: &[(f64, f64)], label: &str, size: &Size) -> Markup {
+    let largest = |most: f64, value: f64| if value.is_finite() { most.max(value) } else { most };
+    let thinned = |part: &[(f64, f64)]| {
+        let both =
+            |most: (f64, f64), point: &(f64, f64)| (largest(most.0, point.0), largest(most.1, point.1));
+        part.iter().fold((0.0, 0.0), both)
     };
-    points.chunks(every).map(largest).collect()
-}
-
-fn drawn(points: &[(f64, f64)], label: &str, (width, height): (f64, f64), class: &str) -> Markup {
-    let sane = |value: f64| if value.is_finite() && value > 0.0 { value } else { 0.0 };
     let points: Vec<(f64, f64)> =
-        points.iter().map(|(passed, refused)| (sane(*passed), sane(*refused))).collect();
+        points.chunks(points.len().div_ceil(size.points).max(1)).map(thinned).collect();
     let most = points.iter().map(|(passed, refused)| passed + refused).fold(0.0_f64, f64::max);
     let refused_most = points.iter().map(|(_, refused)| *refused).fold(0.0_f64, f64::max);
     let title =
         format!("{label}: at most {} a second, refused at most {}", number(most), number(refused_most));
-    let path = |value: fn(&(f64, f64)) -> f64| line(&points, value, most, (width, height));
+    let path = |value: fn(&(f64, f64)) -> f64| line(&points, value, most, size);
     let refused = if refused_most > 0.0 { path(|(_, refused)| *refused) } else { String::new() };
     html! {
-        svg class=(class) viewBox={ "0 0 " (width) " " (height) } preserveAspectRatio="none" role="img" {
+        svg class=(size.class) viewBox={ "0 0 " (size.width) " " (size.height) } preserveAspectRatio="none" role="img" {
             title { (title) }
             path class="all" d=(path(|(passed, refused)| passed + refused)) {}
             path class="refused" d=(refused) {}
@@ -78,12 +80,8 @@ fn drawn(points: &[(f64, f64)], label: &str, (width, height): (f64, f64), class:
 }
 
 /// The closed outline of a curve, in the words of `d`. `live.js` writes the same.
-fn line(
-    points: &[(f64, f64)],
-    value: fn(&(f64, f64)) -> f64,
-    most: f64,
-    (width, height): (f64, f64),
-) -> String {
+fn line(points: &[(f64, f64)], value: fn(&(f64, f64)) -> f64, most: f64, size: &Size) -> String {
+    let Size { width, height, .. } = size;
     let mut out = format!("M0 {height}");
     let step = width / points.len().saturating_sub(1).max(1) as f64;
     for (at, point) in points.iter().enumerate() {

@@ -1,13 +1,15 @@
 //! Policies: the list of all, and what one does now, in the last day and in the last quarter.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, Mark, PageError, chart, columns, count, cut, limit_of, limit_words, list, mark, moment, name,
-    num, number, policy_path, seconds_of, segment, text, url,
-};
+use super::context::{Context, PageError};
 use super::keys::{key_path, keys_of, names_in};
+use super::picture::chart;
+use super::words::{
+    Mark, columns, count, cut, limit_of, limit_words, list, mark, moment, name, num, number, policy_path,
+    seconds_of, segment, text, url, whole,
+};
 
 /// How many policies are on a page of the list.
 const LISTED: usize = 50;
@@ -22,17 +24,17 @@ const LONGEST_TEXT: usize = 20_000;
 #[derive(Clone, Copy, Debug)]
 struct Past {
     words: &'static str,
-    /// The step of `/v1/history`, and its seconds.
-    step: (&'static str, u64),
+    /// As `/v1/history` writes it.
+    step: &'static str,
     seconds: u64,
     /// The seconds of a point: a multiple of the step's.
     point: u64,
 }
 
 const PASTS: [Past; 3] = [
-    Past { words: "15 minutes", step: ("1s", 1), seconds: 900, point: 10 },
-    Past { words: "24 hours", step: ("1m", 60), seconds: 86_400, point: 900 },
-    Past { words: "90 days", step: ("1h", 3_600), seconds: 90 * 86_400, point: 86_400 },
+    Past { words: "15 minutes", step: "1s", seconds: 900, point: 10 },
+    Past { words: "24 hours", step: "1m", seconds: 86_400, point: 900 },
+    Past { words: "90 days", step: "1h", seconds: 90 * 86_400, point: 86_400 },
 ];
 
 /// What is counted: the series of `/v1/history`, its words, and whether the largest counts instead of the sum.
@@ -205,7 +207,7 @@ fn described(words: &Value, now: u64) -> Markup {
             @if let Some(near) = said("near_limit") { dt { "Near the limit" } dd { "from " (near) } }
             @if let Some(store) = said("on_store_error") { dt { "Without the store" } dd { (store) } }
             @if let Some(limit) = words["places"]["limit"].as_u64() {
-                dt { "Places" } dd { (count(words["places"]["in_use"].as_u64().unwrap_or(0))) " of " (count(limit)) " in use" }
+                dt { "Places" } dd { (count(whole(&words["places"]["in_use"]))) " of " (count(limit)) " in use" }
             }
             dt { "Owner" } dd {
                 (cut(text(&words["owner"]), 40))
@@ -216,8 +218,8 @@ fn described(words: &Value, now: u64) -> Markup {
 }
 
 fn more_of(limit: &Value) -> Markup {
-    let overrides = limit["overrides"].as_u64().unwrap_or(0);
-    let wait = limit["max_wait_ms"].as_u64().unwrap_or(0);
+    let overrides = whole(&limit["overrides"]);
+    let wait = whole(&limit["max_wait_ms"]);
     html! {
         @if let Some(rate) = limit["per_second_in_force"].as_f64() { ", now " (number(rate)) " a second" }
         @if overrides > 0 { ", with " (count(overrides)) " exceptions" }
@@ -258,7 +260,7 @@ async fn history(ctx: &Context<'_>, policy: &str, past: Past) -> Result<History,
         ("series", &*series),
         ("from", &*from_text),
         ("to", &*to_text),
-        ("step", past.step.0),
+        ("step", past.step),
     ];
     let answer = ctx.get(&url("/v1/history", &pairs)).await?;
     let places = (past.seconds / past.point) as usize;
@@ -319,18 +321,16 @@ fn pictures(past: Past, history: &History, now: u64) -> Markup {
     }
 }
 
-/// The keys that were refused most, and those that asked most.
+/// The keys that were refused most, and those that were admitted most.
 async fn busiest(ctx: &Context<'_>, policy: &str) -> Markup {
     let most = KEYS.to_string();
-    let mut out = String::new();
+    let mut tables = Vec::new();
     for (by, words) in
-        [("denied", "Refused most in the last 15 minutes"), ("rate", "Asked most in the last 15 minutes")]
+        [("denied", "Refused most in the last 15 minutes"), ("rate", "Admitted most in the last 15 minutes")]
     {
-        let mut pairs = vec![("policy", policy), ("by", by), ("w", "15m"), ("limit", &*most)];
-        if ctx.may("keys") {
-            pairs.push(("reveal", "true"));
-        }
-        let table = match ctx.get(&url("/v1/busiest", &pairs)).await {
+        let pairs = [("policy", policy), ("by", by), ("w", "15m"), ("limit", &*most)];
+        let path = url("/v1/busiest", pairs.into_iter().chain(ctx.reveal()));
+        let table = match ctx.get(&path).await {
             Ok(answer) => {
                 let rows: Vec<&Value> = list(&answer["keys"]).iter().take(KEYS).collect();
                 let keys = keys_of(ctx, &rows).await;
@@ -341,9 +341,9 @@ async fn busiest(ctx: &Context<'_>, policy: &str) -> Markup {
                 html! { p { (mark(Mark::Trouble)) " " (words) ": " (cut(error.detail(), 300)) "." } }
             }
         };
-        out.push_str(&table.into_string());
+        tables.push(table);
     }
-    PreEscaped(out)
+    html! { @for table in &tables { (table) } }
 }
 
 fn keys_table(policy: &str, words: &str, rows: &[&Value], keys: &[Option<Vec<(String, String)>>]) -> Markup {
@@ -353,13 +353,13 @@ fn keys_table(policy: &str, words: &str, rows: &[&Value], keys: &[Option<Vec<(St
     html! {
         div class="wide" { table {
             caption { (words) }
-            (columns(&[("Key", false), ("Times", true), ("A second", true)]))
+            (columns(&[("Key", false), ("Count", true), ("A second", true)]))
             tbody { @for (row, key) in rows.iter().zip(keys) { tr {
                 td { @match key {
                     Some(pairs) => a href=(key_path(policy, pairs)) { (name(text(&row["key"]))) },
                     None => (name(text(&row["key"]))),
                 } }
-                td class="n" { (count(row["count"].as_u64().unwrap_or(0))) }
+                td class="n" { (count(whole(&row["count"]))) }
                 td class="n" { (number(num(&row["per_second"]))) }
             } } }
         } }
@@ -370,7 +370,7 @@ fn keys_table(policy: &str, words: &str, rows: &[&Value], keys: &[Option<Vec<(St
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::{Canned, NOW, pairs};
+    use super::super::context::canned::{Canned, NOW, pairs};
     use super::*;
 
     fn words(name: &str) -> Value {

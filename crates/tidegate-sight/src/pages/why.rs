@@ -7,13 +7,10 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::frame::{
-    Context, Mark, PageError, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of,
-    span, text, url,
+use super::context::{Context, PageError};
+use super::words::{
+    Mark, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of, span, text, url, whole,
 };
-
-/// The longest text that an id is looked for in, in bytes.
-const LONGEST: usize = 64 * 1024;
 
 /// How much of a text without an id is shown again, in characters.
 const SHOWN_AGAIN: usize = 2_000;
@@ -26,7 +23,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let Some(asked) = ctx.param("id").or_else(|| ctx.param("q")) else {
         return Ok(html! { h1 { "Why was it refused?" } (ask(ctx, "")) (what_is_kept()) });
     };
-    let Some(id) = id_in(asked)? else {
+    let Some(id) = id_in(asked) else {
         return Ok(html! {
             h1 { "Why was it refused?" }
             p role="alert" { (mark(Mark::Trouble)) " No decision id is in this text. An id has 26 letters and digits." }
@@ -34,11 +31,8 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
         });
     };
     let reveal = ctx.may("keys");
-    let mut pairs = vec![("id", &*id)];
-    if reveal {
-        pairs.push(("reveal", "true"));
-    }
-    let answer = match ctx.get(&url("/v1/explain", &pairs)).await {
+    let pairs = [("id", &*id)].into_iter().chain(ctx.reveal());
+    let answer = match ctx.get(&url("/v1/explain", pairs)).await {
         Ok(answer) => answer,
         Err(error) if error.status() == StatusCode::NOT_FOUND => {
             return Ok(html! {
@@ -62,7 +56,7 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
 
 /// Takes the box: finds the id in it.
 pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
-    match id_in(ctx.field("q").unwrap_or_default())? {
+    match id_in(ctx.field("q").unwrap_or_default()) {
         Some(id) => Ok(url("/ui/why", &[("id", &id)])),
         None => Err(PageError::bad(
             "no decision id is in this text; an id has 26 letters and digits, such as 01M7XS19HMMY060HC3SR7CKCBR",
@@ -161,7 +155,7 @@ fn configuration(value: &Value) -> Markup {
 /// What each limit saw when the request came.
 fn seen(answer: &Value) -> Markup {
     let limits = list(&answer["limits"]);
-    let left_out = answer["limits_left_out"].as_u64().unwrap_or(0);
+    let left_out = whole(&answer["limits_left_out"]);
     if limits.is_empty() {
         return html! { p { "No limit was asked." } };
     }
@@ -182,7 +176,7 @@ fn seen(answer: &Value) -> Markup {
                     None => "unknown",
                 } }
                 td class="n" { (had(limit)) }
-                td class="n" { (count(limit["of"].as_u64().unwrap_or(0))) }
+                td class="n" { (count(whole(&limit["of"]))) }
             } } }
         } }
         @if left_out > 0 { p { "And " (count(left_out)) " more limits, which are not kept." } }
@@ -190,7 +184,7 @@ fn seen(answer: &Value) -> Markup {
 }
 
 fn had(limit: &Value) -> String {
-    let mut had = count(limit["has"].as_u64().unwrap_or(0));
+    let mut had = count(whole(&limit["has"]));
     if text(&limit["counts"]) == "places" {
         had += " places free";
     }
@@ -229,28 +223,19 @@ fn without_number(line: &str) -> &str {
 }
 
 /// Finds a decision id in a text: one behind its name, else the first word that can be one.
-///
-/// # Errors
-/// 413 for a text above 64 KiB.
-fn id_in(text: &str) -> Result<Option<String>, PageError> {
-    if text.len() > LONGEST {
-        return Err(PageError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the text is longer than 64 KiB; paste the line with the decision id",
-        ));
-    }
+fn id_in(text: &str) -> Option<String> {
     let mut first = None;
     let mut before = ["", ""];
     for word in text.split(|char: char| !char.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
         if is_id(word) {
             if before[0].eq_ignore_ascii_case("decision") && before[1].eq_ignore_ascii_case("id") {
-                return Ok(Some(word.to_ascii_uppercase()));
+                return Some(word.to_ascii_uppercase());
             }
             first = first.or(Some(word));
         }
         before = [before[1], word];
     }
-    Ok(first.map(str::to_ascii_uppercase))
+    first.map(str::to_ascii_uppercase)
 }
 
 fn is_id(word: &str) -> bool {
@@ -263,7 +248,7 @@ fn is_id(word: &str) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::frame::canned::{Canned, pairs};
+    use super::super::context::canned::{Canned, pairs};
     use super::*;
 
     const ID: &str = "01M7XS19HMMY060HC3SR7CKCBR";
@@ -348,7 +333,6 @@ mod tests {
     #[test]
     fn an_id_is_found_in_whatever_has_one() {
         let other = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
-        let found = |text: &str| id_in(text).unwrap();
         for text in [
             ID.to_owned(),
             ID.to_lowercase(),
@@ -357,13 +341,12 @@ mod tests {
             format!("level=INFO msg=denied decision_id={ID} key=#5c1f20cf0b14e7a9"),
             format!("http://127.0.0.1:8081/ui/why?id={ID}"),
         ] {
-            assert_eq!(found(&text).as_deref(), Some(ID), "{text}");
+            assert_eq!(id_in(&text).as_deref(), Some(ID), "{text}");
         }
         for text in
             ["", "denied", "81M7XS19HMMY060HC3SR7CKCBR", "01M7XS19HMMY060HC3SR7CKCBL", &format!("{ID}X")]
         {
-            assert_eq!(found(text), None, "{text}");
+            assert_eq!(id_in(text), None, "{text}");
         }
-        assert_eq!(id_in(&"x".repeat(LONGEST + 1)).unwrap_err().status(), StatusCode::PAYLOAD_TOO_LARGE);
     }
 }

@@ -1,5 +1,6 @@
 //! How pages write numbers, times, names and links, and read the server's answers.
 
+use std::borrow::Borrow;
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
@@ -17,12 +18,15 @@ const STALE: u64 = 10;
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Builds the URL of a page: a path and parameters, which are escaped here.
-pub(crate) fn url(path: &str, pairs: &[(&str, &str)]) -> String {
-    if pairs.is_empty() {
-        return path.to_owned();
-    }
+pub(crate) fn url<I, K, V>(path: &str, pairs: I) -> String
+where
+    I: IntoIterator,
+    I::Item: Borrow<(K, V)>,
+    K: AsRef<str>,
+    V: AsRef<str>,
+{
     let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-    format!("{path}?{query}")
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
 /// Escapes a text as one part of a path.
@@ -38,6 +42,11 @@ pub(crate) fn policy_path(policy: &str) -> String {
 /// Reads a number of the server's answer; anything else is 0.
 pub(crate) fn num(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0)
+}
+
+/// Reads a count of the server's answer; anything else is 0.
+pub(crate) fn whole(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
 }
 
 /// Reads a text of the server's answer; anything else is empty.
@@ -157,26 +166,21 @@ pub(crate) fn seconds_of(text: &str) -> Option<u64> {
 
 /// Writes a moment of UTC: today's as `14:01:07`, others with their date. The whole is in the title.
 pub(crate) fn moment(at: u64, now: u64) -> Markup {
-    let Some(stamp) = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_second(at).ok()) else {
-        return html! { "–" };
-    };
     let format = if at / 86_400 == now / 86_400 { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
-    let (whole, short) = (stamp.to_string(), stamp.strftime(format).to_string());
-    html! { time datetime=(whole) title=(whole) { (short) } }
+    time(at, |stamp| stamp.strftime(format).to_string())
 }
 
 /// Writes how long ago a moment was: `3 min ago`, with the moment in the title.
 pub(crate) fn ago(at: u64, now: u64) -> Markup {
+    time(at, |_| if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) })
+}
+
+fn time(at: u64, words: impl FnOnce(jiff::Timestamp) -> String) -> Markup {
     let Some(stamp) = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_second(at).ok()) else {
         return html! { "–" };
     };
     let whole = stamp.to_string();
-    let words = if at > now {
-        format!("in {}", span(at - now))
-    } else {
-        format!("{} ago", span(now.saturating_sub(at)))
-    };
-    html! { time datetime=(whole) title=(whole) { (words) } }
+    html! { time datetime=(whole) title=(whole) { (words(stamp)) } }
 }
 
 /// What stands beside a word, so that nobody has to tell colours apart.

@@ -13,7 +13,7 @@ use tidegate_sim::grouped;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::state::{Busy, Live, Order, Overlay, STALE, View};
-use crate::overview::{Level, Point, PolicyRow, brief, clock, percent, rate, rows};
+use crate::overview::{Level, Point, PolicyRow, brief, clock, or_dash, percent, rate, rows};
 use crate::styled::{Look, text};
 use crate::verbs::changes::{effect, moment};
 
@@ -65,23 +65,10 @@ fn marked() -> Style {
 /// Makes a text of one line safe, and as wide as that: cut, or filled up with blanks.
 fn cell(text: &str, width: usize) -> String {
     let safe = visible::name(text);
-    let mut out = String::new();
-    let mut free = width;
-    if safe.width() > width {
-        free = free.saturating_sub(1);
-        for char in safe.chars() {
-            let Some(left) = free.checked_sub(char.width().unwrap_or_default()) else { break };
-            free = left;
-            out.push(char);
-        }
-        if width > 0 {
-            out.push('…');
-        }
-    } else {
-        free -= safe.width();
-        out.push_str(&safe);
+    if safe.width() <= width || width == 0 {
+        return cut(&safe, width);
     }
-    out + &" ".repeat(free)
+    cut(&format!("{}…", beginning(&safe, width - 1)), width)
 }
 
 /// The same, aligned right; for numbers, which are short.
@@ -128,7 +115,7 @@ fn head(live: &Live, width: usize) -> Vec<Line<'static>> {
     let mut counts = Line::from(format!(
         "requests/s {}   passed {}   delayed {}   ",
         rate(rates.all()),
-        rate(rates.allowed + rates.unmatched),
+        rate(rates.passed()),
         rate(rates.delayed)
     ));
     let denied = format!("refused {}{share}", rate(rates.denied));
@@ -138,8 +125,8 @@ fn head(live: &Live, width: usize) -> Vec<Line<'static>> {
         let failed = format!("   failed {}", rate(rates.failed));
         counts.push_span(Span::styled(failed, style(live, Look::Bad)));
     }
-    let time = |millis: Option<f64>| millis.map_or_else(|| "-".to_owned(), brief);
-    let mut deciding = format!("deciding   p50 {}   p99 {}", time(seen.p50_ms), time(seen.p99_ms));
+    let (p50, p99) = (or_dash(seen.p50_ms, brief), or_dash(seen.p99_ms, brief));
+    let mut deciding = format!("deciding   p50 {p50}   p99 {p99}");
     if let Some(in_flight) = seen.in_flight {
         deciding += &format!("   {} in flight", grouped(in_flight));
     }
@@ -274,7 +261,7 @@ fn keys_heading(live: &Live) -> String {
     let count = match live.order {
         Order::Denied => "REFUSED",
         Order::Near => "NEAR",
-        Order::Rate => "REQUESTS",
+        Order::Rate => "UNITS",
     };
     let numbers = [right(count, 10), right("/s", 9), right("ERROR", 9)].concat();
     format!("{}{numbers}  KEY", cell("  POLICY", 20))
@@ -341,7 +328,7 @@ fn policy(row: &PolicyRow, width: u16) -> Row {
     let cells = [
         (rate(row.passed), None),
         (denied, looks.or((row.denied > 0.0).then_some(Look::Bad))),
-        (row.share.map_or_else(|| "-".to_owned(), percent), None),
+        (or_dash(row.share, percent), None),
         (usual, None),
         (grouped(row.keys_refused), None),
         (of_rate.unwrap_or_else(|| "-".to_owned()), None),
@@ -422,7 +409,7 @@ const HELP: [&str; 18] = [
     "■ trouble: something does not work, or refuses all",
     "(0.2)  would be refused: mode shadow, or a shadow limit",
     "≤ 5    by how much a count may be too high",
-    "OF RATE: what the hottest key asks for, of the rate of its limit",
+    "OF RATE: what the hottest key was admitted, of the rate of its limit",
     "Blocks, switches and breakers: tidegate key block, switch off,",
     "breaker force-open",
 ];
@@ -511,14 +498,18 @@ fn foot(live: &Live, width: usize) -> Line<'static> {
 
 /// Cuts a safe text, or fills it up, to a width.
 fn cut(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    let mut free = width;
-    for char in text.chars() {
-        let Some(left) = free.checked_sub(char.width().unwrap_or_default()) else { break };
-        free = left;
-        out.push(char);
-    }
-    out + &" ".repeat(free)
+    let kept = beginning(text, width);
+    format!("{kept}{}", " ".repeat(width.saturating_sub(kept.width())))
+}
+
+/// As much of a text as fits into a width.
+fn beginning(text: &str, width: usize) -> &str {
+    let mut used = 0;
+    let too_wide = |char: char| {
+        used += char.width().unwrap_or_default();
+        used > width
+    };
+    text.find(too_wide).map_or(text, |end| &text[..end])
 }
 
 #[cfg(test)]

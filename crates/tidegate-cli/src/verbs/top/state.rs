@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use crate::args::{Top, TopBy};
 use crate::online::{self, Event, FAILURES, encoded};
-use crate::overview::{Overview, PolicyRow, number, rows};
+use crate::overview::{Overview, PolicyRow, rows};
 use crate::styled::text;
 
 /// The most keys, guards and changes that are asked for and kept.
 const MOST_ROWS: usize = 200;
-/// The most refusals of which the ids are kept.
+/// The most refusals whose ids are kept.
 const MOST_REFUSALS: usize = 512;
 /// The longest filter, in characters.
 const LONGEST_FILTER: usize = 60;
@@ -521,7 +521,7 @@ fn busy(row: &Value) -> Busy {
         key: text(&row["key"]),
         count: count("count"),
         error: count("error"),
-        per_second: number(&row["per_second"]).unwrap_or_default(),
+        per_second: row["per_second"].as_f64().unwrap_or_default(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Asks the paths for operators without a connection, for the pages of the server itself.
+//! What the sight asks the server: its counts, and the paths for operators without a connection.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use super::{HttpDoor, Serves, route};
 use crate::app::App;
 use crate::body;
 use crate::problem::{Delayed, Problem};
-use crate::sight::Inside;
+use crate::sight::{Vitals, WatchedServer};
 
 /// The most bytes of an answer, more than any other path answers: a page of metrics with 10,000 policies.
 const LONGEST: usize = 32 << 20;
@@ -22,7 +22,7 @@ const LONGEST: usize = 32 << 20;
 const OF_A_BROWSER: [HeaderName; 4] =
     [COOKIE, ORIGIN, HeaderName::from_static("sec-fetch-site"), HeaderName::from_static("sec-fetch-dest")];
 
-/// The address for operators, without a connection. It does not hold the server.
+/// The address for operators, without a connection. The server holds the sight, so this does not hold the server.
 #[derive(Debug)]
 pub(crate) struct InsideDoor {
     app: Weak<App>,
@@ -63,7 +63,11 @@ impl InsideDoor {
     }
 }
 
-impl Inside for InsideDoor {
+impl WatchedServer for InsideDoor {
+    fn vitals(&self) -> Vitals {
+        self.app.upgrade().map(|app| app.decider.vitals()).unwrap_or_default()
+    }
+
     fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
         Box::pin(self.answer(request))
     }

@@ -37,13 +37,13 @@ pub(super) fn sight_of(app: &App) -> Result<&Arc<dyn Sight>, Problem> {
 /// finds wrong.
 pub(super) async fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let sight = Arc::clone(sight_of(app)?);
-    let (query, reveal) = query_of(uri)?;
+    let reveal = asks_for_names(uri)?;
     let turn = app.reading().await?;
-    let path = uri.path().to_owned();
+    let uri = uri.clone();
     let reading = move || {
         // Held by the work, which goes on when the caller hangs up.
         let _turn = turn;
-        sight.read(&path, &query, reveal)
+        sight.read(uri.path(), uri.query().unwrap_or_default(), reveal)
     };
     // It may read a file, and a disk may hang, so not on a thread that decides.
     let told = tokio::task::spawn_blocking(reading).await;
@@ -56,25 +56,18 @@ pub(super) async fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
     Ok(body::answer(StatusCode::OK, JSON, visible::json(&told).into_owned()))
 }
 
-/// Returns the query of a path as the sight reads it, and whether it asks for names.
+/// Returns whether a query asks for names.
 ///
 /// # Errors
 /// 400 for an unknown parameter.
-fn query_of(uri: &Uri) -> Result<(String, bool), Problem> {
+fn asks_for_names(uri: &Uri) -> Result<bool, Problem> {
     let names: &[&'static str] = match uri.path() {
         "/v1/overview" => &["w", "reveal"],
         "/v1/history" => &["policy", "series", "from", "to", "step"],
         "/v1/changes" => &["limit"],
         _ => &["policy", "by", "w", "limit", "reveal"],
     };
-    let reveal = Query::of(uri, names)?.flag("reveal")?;
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
-    query.extend_pairs(pairs.filter(|(name, _)| name != "reveal"));
-    if reveal {
-        query.append_pair("reveal", "true");
-    }
-    Ok((query.finish(), reveal))
+    Query::of(uri, names)?.flag("reveal")
 }
 
 /// `/ui/` and all below it. Sessions keep strangers out; where no token is needed, other origins are refused as
