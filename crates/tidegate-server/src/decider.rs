@@ -254,6 +254,7 @@ impl Decider {
             store_away: outage.or_else(|| self.storage.trouble().map(|(reason, _)| reason)),
             store_errors: self.metrics.store_errors_of(self.base.store_kind),
             configuration: (live.number, live.since),
+            now: self.now(),
         }
     }
 

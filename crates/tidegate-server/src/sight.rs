@@ -49,6 +49,8 @@ pub struct Seen {
     pub key: u64,
     /// Units asked for; more than `u32::MAX` count as that.
     pub cost: u32,
+    /// When, by the gate's clock.
+    pub at: Tick,
 }
 
 /// What happens to policies, keys and switches, and who did it.
@@ -86,6 +88,8 @@ pub struct Vitals {
     pub store_errors: u64,
     /// The number of the configuration in force, and since when.
     pub configuration: (u64, Tick),
+    /// Now, by the gate's clock.
+    pub now: Tick,
 }
 
 /// What a sight asks the server.

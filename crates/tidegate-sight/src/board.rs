@@ -295,10 +295,12 @@ impl Sum {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::Tick;
+
     use super::*;
 
     fn seen(policy: u16, verdict: Verdict, key: u64, cost: u32) -> Seen {
-        Seen { policy, verdict, near: false, key, cost }
+        Seen { policy, verdict, near: false, key, cost, at: Tick::EPOCH }
     }
 
     #[test]

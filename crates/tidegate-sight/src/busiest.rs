@@ -520,12 +520,14 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::Tick;
+
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
     fn seen(policy: u16, verdict: Verdict, key: u64, cost: u32) -> Seen {
-        Seen { policy, verdict, near: false, key, cost }
+        Seen { policy, verdict, near: false, key, cost, at: Tick::EPOCH }
     }
 
     fn keys(busy: &[Busy]) -> Vec<(u64, u64)> {

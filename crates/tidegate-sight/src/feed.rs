@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use tidegate::Tick;
 use tidegate_server::{Seen, Verdict};
 
-/// Events in a ring: 128 KiB. At ten readings a second it holds 80,000 events a second of one thread; the reader comes
+/// Events in a ring: 192 KiB. At ten readings a second it holds 80,000 events a second of one thread; the reader comes
 /// more often when a ring is more than a quarter full.
 pub(crate) const EVENTS: usize = 8_192;
 
-/// Rings of a feed at once, 32 MiB in all. Events of further threads are dropped and counted.
+/// Rings of a feed at once, 48 MiB in all. Events of further threads are dropped and counted.
 const RINGS: usize = 256;
 
 /// Keys whose names are wanted at once.
@@ -46,7 +47,7 @@ pub(crate) struct Feed {
 /// The events of one thread.
 #[derive(Debug)]
 struct Ring {
-    events: Box<[[AtomicU64; 2]]>,
+    events: Box<[[AtomicU64; 3]]>,
     /// What the thread has done, which only it writes.
     written: Progress,
     /// What the reader has seen of it, which only the reader writes.
@@ -214,7 +215,11 @@ impl Ring {
         let tail = self.read.events.load(Ordering::Relaxed);
         for at in tail..head {
             let event = &self.events[at as usize % EVENTS];
-            each(unpacked([event[0].load(Ordering::Relaxed), event[1].load(Ordering::Relaxed)]));
+            each(unpacked([
+                event[0].load(Ordering::Relaxed),
+                event[1].load(Ordering::Relaxed),
+                event[2].load(Ordering::Relaxed),
+            ]));
         }
         // Release: pairs with the Acquire in `write`, which overwrites events only after they were read.
         self.read.events.store(head, Ordering::Release);
@@ -246,25 +251,26 @@ impl Writer {
             }
         }
         let event = &ring.events[self.head as usize % EVENTS];
-        let [key, rest] = packed(seen);
+        let [key, at, rest] = packed(seen);
         event[0].store(key, Ordering::Relaxed);
-        event[1].store(rest, Ordering::Relaxed);
+        event[1].store(at, Ordering::Relaxed);
+        event[2].store(rest, Ordering::Relaxed);
         self.head += 1;
         ring.written.events.store(self.head, Ordering::Release);
     }
 }
 
-/// The key, and from the lowest bit on: cost (32 bits), policy (16), verdict (8), near (8).
+/// The key, the tick, and from the lowest bit on: cost (32 bits), policy (16), verdict (8), near (8).
 #[inline]
-fn packed(seen: &Seen) -> [u64; 2] {
+fn packed(seen: &Seen) -> [u64; 3] {
     let rest = u64::from(seen.cost)
         | (u64::from(seen.policy) << 32)
         | (u64::from(seen.verdict as u8) << 48)
         | (u64::from(seen.near) << 56);
-    [seen.key, rest]
+    [seen.key, seen.at.as_nanos(), rest]
 }
 
-fn unpacked([key, rest]: [u64; 2]) -> Seen {
+fn unpacked([key, at, rest]: [u64; 3]) -> Seen {
     let verdict = match (rest >> 48) as u8 {
         0 => Verdict::Allowed,
         1 => Verdict::Delayed,
@@ -274,7 +280,14 @@ fn unpacked([key, rest]: [u64; 2]) -> Seen {
         5 => Verdict::WouldDeny,
         _ => Verdict::WouldAllow,
     };
-    Seen { policy: (rest >> 32) as u16, verdict, near: rest >> 56 != 0, key, cost: rest as u32 }
+    Seen {
+        policy: (rest >> 32) as u16,
+        verdict,
+        near: rest >> 56 != 0,
+        key,
+        cost: rest as u32,
+        at: Tick::from_nanos(at),
+    }
 }
 
 #[cfg(test)]
@@ -291,6 +304,7 @@ mod tests {
             near: number.is_multiple_of(3),
             key: number,
             cost: number as u32 ^ 0xFFFF_0000,
+            at: Tick::from_nanos(u64::MAX - number),
         }
     }
 

@@ -61,7 +61,7 @@ const UNUSUAL_FOR: u64 = 60;
 
 /// Sees the decisions of a server, and answers its pages.
 ///
-/// Its memory is bounded: 128 KiB for each thread that decides (at most 256), 8 MiB for names of keys, and what the
+/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, and what the
 /// busiest keys and the history take. What happens faster than it can be counted is dropped, and the number dropped is
 /// shown.
 pub struct Watch {

@@ -320,7 +320,7 @@ impl Telemetry {
                 let cost = u32::try_from(units).unwrap_or(u32::MAX);
                 for (verdict, near) in verdicts.into_iter().zip([near, false]) {
                     let Some(verdict) = verdict else { continue };
-                    let seen = Seen { policy: facts.number, verdict, near, key, cost };
+                    let seen = Seen { policy: facts.number, verdict, near, key, cost, at: decision.at };
                     if sight.saw(seen) {
                         self.tell_name(&**sight, seen, decision, policy, request);
                     }
@@ -343,7 +343,7 @@ impl Telemetry {
         let key = self.fingerprint(&decision.policies, policy, request);
         let line = decision.limits.iter().find(|line| line.policy == at && !line.cost_is_unknown());
         let cost = line.map_or(0, |line| u32::try_from(line.cost.units()).unwrap_or(u32::MAX));
-        let seen = Seen { policy: facts.number, verdict, near: false, key, cost };
+        let seen = Seen { policy: facts.number, verdict, near: false, key, cost, at: decision.at };
         if sight.saw(seen) {
             self.tell_name(&**sight, seen, decision, policy, request);
         }

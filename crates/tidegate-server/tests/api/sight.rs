@@ -85,7 +85,7 @@ async fn each_policy_tells_its_verdict_once_and_once_more_for_a_shadow_limit() {
             told.policies.iter().map(|(name, rate)| (name.as_str(), rate.unwrap() * 60.0)).collect();
         assert_eq!(rates, [("per-ip", 10.0), ("trial", 1.0), ("soft", 3.0)]);
         let of = |policy: u16| told.seen.iter().filter(move |seen| seen.policy == policy);
-        assert!(told.seen.iter().all(|seen| seen.cost == 1));
+        assert!(told.seen.iter().all(|seen| seen.cost == 1 && seen.at == NOON));
         let first = told.seen[0].key;
         assert!(of(0).take(3).all(|seen| seen.key == first), "the same key");
         assert!(of(0).next_back().unwrap().key != first, "another key");
@@ -138,7 +138,7 @@ async fn vitals_are_the_counts_of_the_server() {
     assert_eq!(vitals.durations.iter().map(|(_, count)| count).sum::<u64>(), 3);
     assert_eq!(vitals.durations.last().unwrap().0, u64::MAX);
     assert_eq!((vitals.store, vitals.store_away, vitals.store_errors), ("memory", None, 0));
-    assert_eq!(vitals.configuration, (1, NOON));
+    assert_eq!((vitals.configuration, vitals.now), ((1, NOON), NOON));
 }
 
 async fn asked(watched: &dyn WatchedServer, path: &str, token: Option<&str>) -> (u16, String) {

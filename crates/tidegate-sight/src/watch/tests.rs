@@ -30,7 +30,7 @@ fn begun() -> (Watch, Arc<MadeUp>) {
 }
 
 fn saw(watch: &Watch, policy: u16, verdict: Verdict, key: u64) -> bool {
-    watch.saw(Seen { policy, verdict, near: false, key, cost: 1 })
+    watch.saw(Seen { policy, verdict, near: false, key, cost: 1, at: Tick::EPOCH })
 }
 
 fn read(watch: &Watch, path: &str, query: &str) -> Value {
