@@ -12,6 +12,7 @@ mod history;
 mod live;
 mod numbers;
 mod pages;
+mod sketch;
 mod usual;
 
 mod watch;
