@@ -4,7 +4,8 @@
 //! their lists, and one JSON text to all listeners. It holds the watch weakly, so it ends with it. Readers and the thread
 //! share one lock, which no door ever takes for a decision.
 //!
-//! Locks are taken in this order: the history's, then the state's. So nothing asks the history while it holds the state.
+//! Locks are taken in this order: that of a trial, the history's, then the state's. So nothing asks the history while it
+//! holds the state, and a limit is tried while others go on.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -12,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
@@ -23,7 +25,7 @@ use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Inside, Pulse, Seen, Sight, Vitals};
+use tidegate_server::{Changed, Inside, Pulse, Seen, Sight, Trial, Vitals};
 use tokio::sync::watch;
 
 use crate::board::{Board, Recent};
@@ -31,9 +33,11 @@ use crate::busiest::{Busiest, By, Named};
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
 use crate::history::{History, Step};
+use crate::lab::{self, Limit, NotTried};
 use crate::live;
 use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
+use crate::traffic::Traffic;
 use crate::usual::{self, Usual};
 
 /// How often rings are read.
@@ -58,6 +62,9 @@ const USUAL_AT_ONCE: usize = 4;
 /// For how many seconds a share must be unusual: one window longer than the one that it is taken from.
 const UNUSUAL_FOR: u64 = 60;
 
+/// The longest trial of a limit.
+const LONGEST_TRIAL: Duration = Duration::from_secs(2);
+
 /// How a watch keeps what it sees.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -78,8 +85,9 @@ pub enum OpenError {
 
 /// Sees the decisions of a server, and answers its pages.
 ///
-/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, and what the
-/// busiest keys and the history take. What happens faster than it can be counted is dropped, and the number dropped is
+/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 36 MiB for the
+/// requests of the last hour, and what the busiest keys and the history take. Trying a limit takes as much again as those
+/// requests. What happens faster than it can be counted is dropped, and the number dropped is
 /// shown.
 pub struct Watch {
     pub(crate) feed: Feed,
@@ -89,6 +97,8 @@ pub struct Watch {
     pub(crate) lines: Mutex<live::Lines>,
     changes: Changes,
     pages: Pages,
+    /// Held while a limit is tried.
+    trial: Mutex<()>,
     live: watch::Sender<Arc<str>>,
     server: OnceLock<ServerParts>,
     /// Wakes the thread when the watch begins; its end ends the thread.
@@ -113,6 +123,7 @@ struct Told {
 pub(crate) struct State {
     pub(crate) board: Board,
     pub(crate) busiest: Busiest,
+    traffic: Traffic,
     pub(crate) recent: Recent,
     /// As read at the end of the last second.
     pub(crate) vitals: Vitals,
@@ -186,6 +197,7 @@ impl Watch {
             history,
             lines: Mutex::default(),
             pages: Pages::new(),
+            trial: Mutex::default(),
             live: watch::Sender::new("{}".into()),
             server: OnceLock::new(),
             begun,
@@ -207,6 +219,7 @@ impl Watch {
             let fullest = self.feed.drain(|seen| {
                 state.board.note(&seen);
                 state.busiest.note(&seen);
+                state.traffic.note(&seen);
             });
             (fullest, state.begin_second(now_ms / 1_000))
         };
@@ -330,6 +343,83 @@ impl Watch {
             .collect();
         Ok(json!({ "by": by.word(), "window_s": window.as_secs(), "keys": keys }))
     }
+
+    /// Tries a limit, if no other is being tried. Keys whose names are not known are asked for.
+    fn tried(&self, trial: &Trial) -> Result<Value, Wrong> {
+        let Some(_turn) = self.trial.try_lock() else {
+            let detail =
+                "another limit is being tried, which takes two seconds at most; one is tried at a time";
+            return Err((429, detail.to_owned()));
+        };
+        let server = self.server.get();
+        let server = server.ok_or_else(|| -> Wrong { (503, "the server has not begun yet".to_owned()) })?;
+        let to = server.pulse.vitals().now.as_nanos() / 1_000_000;
+        let (policy, recorded) = {
+            let state = self.state.lock();
+            let policy = state.board.number_of(&trial.policy).ok_or_else(unknown_policy)?;
+            (policy, state.traffic.of(policy))
+        };
+        let from = to.saturating_sub(u64::try_from(trial.window.as_millis()).unwrap_or(u64::MAX));
+        let (clock, stretch) = (SystemClock::new(), recorded.between(from, to));
+        let began = clock.now();
+        let limit = Limit { quota: &trial.quota, max_wait: trial.max_wait, per_second: trial.per_second };
+        // Relaxed: it may be seen a round later.
+        let is_wanted = || !trial.cancelled.load(Ordering::Relaxed);
+        let goes_on = || is_wanted() && clock.now().since(began) < LONGEST_TRIAL;
+        let tried = lab::try_limit(&stretch, limit, goes_on).map_err(|none| -> Wrong {
+            match none {
+                NotTried::TooMany => {
+                    let most = lab::MOST_REQUESTS;
+                    (422, format!("the policy saw more than {most} requests in that time; use a shorter `w`"))
+                }
+                NotTried::Stopped if is_wanted() => {
+                    (503, "trying the limit took longer than two seconds; use a shorter `w`".to_owned())
+                }
+                NotTried::Stopped => (503, "nobody waits for the answer".to_owned()),
+            }
+        })?;
+        let named: Vec<_> = {
+            let state = self.state.lock();
+            tried.newly.iter().map(|denied| (denied, state.busiest.name_of(policy, denied.key))).collect()
+        };
+        let newly: Vec<Value> = named
+            .into_iter()
+            .map(|(denied, name)| {
+                if name.is_none() {
+                    self.feed.want(policy, denied.key);
+                }
+                json!({
+                    "key": live::shown_key(name.as_ref(), denied.key, trial.reveal),
+                    "denied": denied.denied,
+                    "requests": denied.requests,
+                    "signed_in": name.map(|name| names_a_user(&name.name)),
+                })
+            })
+            .collect();
+        Ok(json!({
+            "policy": trial.policy,
+            "limit": trial.limit,
+            "at_once": trial.quota.capacity(),
+            "window_s": trial.window.as_secs(),
+            "seconds": live::rounded(tried.seconds),
+            "share_of_keys": tried.share_of_keys,
+            "requests": tried.requests,
+            "denied_then": tried.denied_then,
+            "denied_now": tried.denied_now,
+            "keys": tried.keys,
+            "keys_denied_then": tried.keys_denied_then,
+            "keys_denied_now": tried.keys_denied_now,
+            "newly_keys": tried.newly_keys,
+            "newly": newly,
+            "no_longer_keys": tried.no_longer,
+            "peaks": tried.peaks.iter().map(|(rank, peak)| json!([rank, live::rounded(*peak)])).collect::<Vec<_>>(),
+        }))
+    }
+}
+
+/// Returns whether the name of a key is that of a user who signed in.
+fn names_a_user(name: &str) -> bool {
+    name.split(", ").any(|part| part.starts_with("user.id="))
 }
 
 /// Takes turns until the watch is gone.
@@ -417,6 +507,10 @@ impl Sight for Watch {
         Ok(answer.to_string())
     }
 
+    fn try_limit(&self, trial: &Trial) -> Result<String, (u16, String)> {
+        Ok(self.tried(trial)?.to_string())
+    }
+
     fn page(
         &self,
         request: Request<Bytes>,
@@ -439,6 +533,7 @@ impl State {
         Self {
             board: Board::new(now),
             busiest: Busiest::new(now),
+            traffic: Traffic::default(),
             recent: Recent::default(),
             vitals: Vitals::default(),
             durations: VecDeque::new(),

@@ -5,6 +5,7 @@
 //! the field, the value, what would work, and the position in the body.
 
 mod check;
+mod lab;
 mod operator;
 mod settlement;
 
@@ -26,6 +27,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::check::{BatchSeed, BatchedCheck, CheckVisitor, DryRunVisitor, Object};
 pub(crate) use self::check::{CheckBody, DryRunBody};
+pub(crate) use self::lab::LabBody;
+use self::lab::LabVisitor;
 use self::operator::{BlockVisitor, EXAMPLE_SIGNAL, SignalVisitor, StringsVisitor};
 pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementVisitor;
@@ -192,6 +195,14 @@ fn after_separators(bytes: &[u8]) -> &[u8] {
 /// As [`check()`].
 pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
     parse(bytes, check::EXAMPLE_DRY_RUN, Object(DryRunVisitor))
+}
+
+/// Reads a limit to try, `{policy, limit, w?}`.
+///
+/// # Errors
+/// As [`check()`].
+pub(crate) fn lab(bytes: &[u8]) -> Result<LabBody, Problem> {
+    parse(bytes, lab::EXAMPLE_LAB, Object(LabVisitor))
 }
 
 /// Reads a settlement, `{ticket, cost?, attributes?, status? | outcome?}` or `{ticket, refund}`.
