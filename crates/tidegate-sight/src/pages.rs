@@ -12,6 +12,7 @@ mod frame;
 mod guards;
 mod key;
 mod keys;
+mod lab;
 mod now;
 mod picture;
 mod policy;
@@ -254,6 +255,7 @@ enum Page {
     Why,
     Guards,
     Changes,
+    Lab(String),
 }
 
 impl Page {
@@ -272,7 +274,8 @@ impl Page {
             _ => {
                 return named("/ui/policies/")
                     .map(Self::Policy)
-                    .or_else(|| named("/ui/keys/").map(Self::Key));
+                    .or_else(|| named("/ui/keys/").map(Self::Key))
+                    .or_else(|| named("/ui/lab/").map(Self::Lab));
             }
         })
     }
@@ -288,6 +291,7 @@ impl Page {
             Self::Why => ("Why".to_owned(), "/ui/why"),
             Self::Guards => ("Guards".to_owned(), "/ui/guards"),
             Self::Changes => ("Changes".to_owned(), "/ui/changes"),
+            Self::Lab(policy) => (format!("{} · Lab", cut(policy, 60)), "/ui/policies"),
         }
     }
 
@@ -306,6 +310,7 @@ impl Page {
             Self::Why => why::page(ctx).await,
             Self::Guards => guards::page(ctx).await,
             Self::Changes => changes::page(ctx).await,
+            Self::Lab(policy) => lab::page(ctx, policy).await,
         }
     }
 

@@ -18,8 +18,8 @@ use tidegate_server::Inside;
 
 pub(crate) use super::picture::{chart, sparkline};
 pub(crate) use super::words::{
-    Mark, ago, columns, command, count, cut, limit_of, limit_words, list, mark, moment, name, nanos, num,
-    number, percent, policy_path, seconds_of, segment, span, stale, text, url,
+    Mark, ago, columns, command, count, cut, lab_path, limit_of, limit_words, list, mark, moment, name,
+    nanos, num, number, percent, policy_path, seconds_of, segment, span, stale, text, url,
 };
 
 /// What a page knows of its request, and how it asks the server.

@@ -6,8 +6,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame::{
-    Context, Mark, PageError, PolicyWords, ago, chart, columns, command, count, cut, list, mark, name, nanos,
-    num, number, percent, policy_path, seconds_of, sparkline, stale, text, url,
+    Context, Mark, PageError, PolicyWords, ago, chart, columns, command, count, cut, lab_path, list, mark,
+    name, nanos, num, number, percent, policy_path, seconds_of, sparkline, stale, text, url,
 };
 
 /// The most policies that have a row.
@@ -253,6 +253,7 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
             td {
                 a href=(url("/ui/keys", &[("policy", title), ("by", "denied")])) { "who" }
                 " · " a href="/ui/why" { "why" }
+                " · " a href=(lab_path(title)) { "lab" }
             }
         }
     }
