@@ -362,6 +362,9 @@ impl Watch {
         let from = to.saturating_sub(u64::try_from(trial.window.as_millis()).unwrap_or(u64::MAX));
         let (clock, stretch) = (SystemClock::new(), recorded.between(from, to));
         let began = clock.now();
+        if let Some(wall) = clock.wall() {
+            trial.quota.follow_wall(&wall);
+        }
         let limit = Limit { quota: &trial.quota, max_wait: trial.max_wait, per_second: trial.per_second };
         // Relaxed: it may be seen a round later.
         let is_wanted = || !trial.cancelled.load(Ordering::Relaxed);

@@ -5,7 +5,6 @@
 //! the field, the value, what would work, and the position in the body.
 
 mod check;
-mod lab;
 mod operator;
 mod settlement;
 
@@ -27,9 +26,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::check::{BatchSeed, BatchedCheck, CheckVisitor, DryRunVisitor, Object};
 pub(crate) use self::check::{CheckBody, DryRunBody};
-pub(crate) use self::lab::LabBody;
-use self::lab::LabVisitor;
-use self::operator::{BlockVisitor, EXAMPLE_SIGNAL, SignalVisitor, StringsVisitor};
+pub(crate) use self::operator::LabBody;
+use self::operator::{BlockVisitor, EXAMPLE_LAB, EXAMPLE_SIGNAL, LabVisitor, SignalVisitor, StringsVisitor};
 pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementVisitor;
 use crate::body::{Body, BodyError};
@@ -202,7 +200,7 @@ pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
 /// # Errors
 /// As [`check()`].
 pub(crate) fn lab(bytes: &[u8]) -> Result<LabBody, Problem> {
-    parse(bytes, lab::EXAMPLE_LAB, Object(LabVisitor))
+    parse(bytes, EXAMPLE_LAB, Object(LabVisitor))
 }
 
 /// Reads a settlement, `{ticket, cost?, attributes?, status? | outcome?}` or `{ticket, refund}`.
