@@ -200,7 +200,7 @@ impl Traffic {
 
     /// Returns what is kept of a policy, to be read without the lock that this is behind.
     pub(crate) fn of(&self, policy: u16) -> Recorded {
-        let mut blocks: Vec<Arc<Block>> = self.blocks.iter().map(Arc::clone).collect();
+        let mut blocks: Vec<Arc<Block>> = self.blocks.iter().cloned().collect();
         blocks.extend(self.open.block(self.sealed, self.level).map(Arc::new));
         let busy = self.busy.iter().filter(|((of, _), _)| *of == policy);
         Recorded { policy, blocks, busy: busy.map(|((_, key), since)| (*key, *since)).collect() }

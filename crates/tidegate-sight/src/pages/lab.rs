@@ -200,7 +200,7 @@ fn counts(words: &Value, tried: &Value, seconds: u64) -> Markup {
         @if had < seconds as f64 * 0.95 {
             p class="quiet" { "The server has kept requests for " (span(had.round() as u64)) " so far." }
         }
-        p class="quiet" { "Each key begins with a full limit. Refusals by lists, blocks and other policies are not counted." }
+        p class="quiet" { "Each key begins with a full limit, and costs are those of the check. Refusals by lists, blocks and other policies are not counted." }
     }
 }
 
@@ -259,6 +259,8 @@ fn newly(ctx: &Context<'_>, policy: &str, words: &Value, tried: &Value) -> Marku
     let rows = list(&tried["newly"]);
     let all = tried["newly_keys"].as_u64().unwrap_or(0);
     let by = names_in(&words["by"]);
+    // Values of other attributes may look like one.
+    let names_users = by.iter().any(|attribute| attribute == "user.id");
     let key = |row: &Value| {
         let key = text(&row["key"]).to_owned();
         let pairs = if key == THE_ONE { Some(Vec::new()) } else { pairs_in(&by, &key) };
@@ -281,6 +283,7 @@ fn newly(ctx: &Context<'_>, policy: &str, words: &Value, tried: &Value) -> Marku
                     td class="n" { (count(row["denied"].as_u64().unwrap_or(0))) }
                     td class="n" { (count(row["requests"].as_u64().unwrap_or(0))) }
                     td { @match row["signed_in"].as_bool() {
+                        _ if !names_users => "no user.id",
                         Some(true) => strong class="warn" { (mark(Mark::Unusual)) " yes" },
                         Some(false) => "no user.id",
                         None => span class="quiet" { "not known yet" },
@@ -303,7 +306,7 @@ mod tests {
 
     fn policy() -> Value {
         json!({
-            "name": "per-ip", "mode": "enforce", "by": ["client.ip"], "place": "shop.yaml:8", "shadow_limit": null,
+            "name": "per-ip", "mode": "enforce", "by": ["user.id"], "place": "shop.yaml:8", "shadow_limit": null,
             "limits": [{ "limit": "gcra 10/s burst 20", "tiers": null, "overrides": 0, "max_wait_ms": 0 }],
         })
     }
@@ -314,8 +317,8 @@ mod tests {
             "share_of_keys": 1.0, "requests": 12_000, "denied_then": 30, "denied_now": 600, "keys": 400,
             "keys_denied_then": 1, "keys_denied_now": 4, "newly_keys": 3, "no_longer_keys": 0,
             "newly": [
-                { "key": "client.ip=203.0.113.9", "denied": 500, "requests": 900, "signed_in": false },
-                { "key": "client.ip=<script>alert(1)</script>\u{202e}", "denied": 9, "requests": 10, "signed_in": true },
+                { "key": "user.id=ann", "denied": 500, "requests": 900, "signed_in": true },
+                { "key": "user.id=<script>alert(1)</script>\u{202e}", "denied": 9, "requests": 10, "signed_in": true },
                 { "key": "~0000000000000008", "denied": 1, "requests": 9, "signed_in": null },
             ],
             "peaks": [[1, 130.0], [2, 14.5], [3, 3.0], [400, 1.0]],
@@ -342,8 +345,8 @@ mod tests {
             "gcra 6/s burst 12",
             "12,000 requests of all keys in the last 30 min",
             "600 (5.0 %)",
-            "/ui/keys/per-ip?client.ip=203.0.113.9",
-            "no user.id",
+            "/ui/keys/per-ip?user.id=ann",
+            "▲</span> yes",
             "not known yet",
             "value=\"6/s\"",
             "shadow_limit: { algorithm: gcra, rate: 6/s, burst: 12 }",
@@ -371,6 +374,17 @@ mod tests {
         shown(&server, &[("rate", "6/s"), ("burst", "")]).await.unwrap();
         let body: Value = serde_json::from_str(&server.asked.lock().last().unwrap().2).unwrap();
         assert_eq!(body["limit"], json!({ "algorithm": "gcra", "rate": "6/s" }));
+    }
+
+    #[tokio::test]
+    async fn a_key_without_a_user_is_none_whatever_its_name() {
+        let mut policy = policy();
+        policy["by"] = json!(["header.x"]);
+        let mut answer = tried();
+        answer["newly"][0]["key"] = json!("header.x=a, user.id=ann");
+        let server = Canned::new(vec![("/v1/policies/per-ip", 200, policy), ("/v1/lab", 200, answer)]);
+        let page = shown(&server, &[]).await.unwrap();
+        assert!(page.contains("no user.id") && !page.contains("▲</span> yes"), "{page}");
     }
 
     #[tokio::test]
