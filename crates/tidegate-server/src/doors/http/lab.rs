@@ -50,14 +50,18 @@ pub(super) async fn try_limit(app: &Arc<App>, request: Request<Body>) -> Result<
     can_be_asked(&live.set.policies()[at])?;
     drop(live);
     let asker = Asker::default();
-    let trial = Trial { window, reveal, cancelled: Arc::clone(&asker.0), ..read(policy, &limit)? };
-    let told = tokio::task::spawn_blocking(move || sight.try_limit(&trial)).await;
+    let cancelled = Arc::clone(&asker.0);
+    let trying = move || {
+        let trial = Trial { window, reveal, cancelled, ..read(policy, &limit)? };
+        sight.try_limit(&trial).map_err(|(status, detail)| {
+            Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
+        })
+    };
+    // Reading a limit, and trying it, take longer than others should wait.
+    let told = tokio::task::spawn_blocking(trying).await;
     drop(asker);
     let told =
-        told.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the limit could not be tried"))?;
-    let told = told.map_err(|(status, detail)| {
-        Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
-    })?;
+        told.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the limit could not be tried"))??;
     // Names of strangers may be in it.
     Ok(body::answer(StatusCode::OK, JSON, visible::json(&told).into_owned()))
 }
