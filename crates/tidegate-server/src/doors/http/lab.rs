@@ -51,7 +51,7 @@ pub(super) async fn try_limit(app: &Arc<App>, request: Request<Body>) -> Result<
     drop(live);
     let asker = Asker::default();
     let cancelled = Arc::clone(&asker.0);
-    let trying = move || {
+    let trying = move || -> Result<String, Problem> {
         let trial = Trial { window, reveal, cancelled, ..read(policy, &limit)? };
         sight.try_limit(&trial).map_err(|(status, detail)| {
             Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
