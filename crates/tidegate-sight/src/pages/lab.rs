@@ -60,11 +60,13 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
                 (counts(&words, tried, window.2))
                 (curve(tried))
                 (newly(ctx, policy, &words, tried))
-                h2 { "To measure it on all requests" }
-                p { "Beside the limit of this policy" @if let Some(place) = words["place"].as_str() { ", at " code { (cut(place, 200)) } }
-                    ", a limit that only measures:" }
-                (command(&format!("shadow_limit: {}", limit.yaml())))
-                @if !words["shadow_limit"].is_null() { p class="quiet" { "It has one already, which this would replace." } }
+                @if ctx.param("rate").is_some() {
+                    h2 { "To measure it on all requests" }
+                    p { "Beside the limit of this policy" @if let Some(place) = words["place"].as_str() { ", at " code { (cut(place, 200)) } }
+                        ", a limit that only measures:" }
+                    (command(&format!("shadow_limit: {}", limit.yaml())))
+                    @if !words["shadow_limit"].is_null() { p class="quiet" { "It has one already, which this would replace." } }
+                }
             },
             Ok(_) => p { "The policy decided about no request in the last " (window.1) ", or no key's requests are there as a whole. What was before the start of the server is not kept." },
             Err(error) => p role="alert" { (mark(Mark::Trouble)) " " (cut(error.detail(), 1_000)) "." },
@@ -367,7 +369,8 @@ mod tests {
     #[tokio::test]
     async fn without_a_limit_in_the_url_todays_is_tried() {
         let server = server(200, tried());
-        shown(&server, &[]).await.unwrap();
+        let page = shown(&server, &[]).await.unwrap();
+        assert!(!page.contains("shadow_limit:"), "there is nothing to measure: {page}");
         let body: Value = serde_json::from_str(&server.asked.lock().last().unwrap().2).unwrap();
         assert_eq!(body["limit"], json!({ "algorithm": "gcra", "rate": "10/s", "burst": 20 }));
         // A form whose burst is empty means the burst of the rate, not today's.
