@@ -392,7 +392,7 @@ fn limits_of_plans(policy: &Policy) -> BTreeMap<String, u64> {
 }
 
 /// Returns the units a second of a policy's first limit, if all keys have that rate.
-fn one_rate(policy: &Policy) -> Option<f64> {
+pub(crate) fn one_rate(policy: &Policy) -> Option<f64> {
     let first = policy.limits.first()?;
     let is_one = first.tiers.is_none() && first.overrides.is_empty() && first.follows.is_none();
     let rate = match first.terms.quota.as_deref().filter(|_| is_one)? {

@@ -6,10 +6,12 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Bytes;
-use tidegate::Tick;
+use tidegate::{Quota, Tick};
 use tokio::sync::watch;
 
 /// How a policy decided a request.
@@ -68,6 +70,27 @@ pub struct Changed {
     pub text: String,
     /// The number of the configuration in force after it.
     pub configuration: u64,
+}
+
+/// A limit to try on the requests that a policy saw.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// The policy whose requests it is tried on, in the place of all its limits.
+    pub policy: String,
+    /// The limit: a rate, the same for each key.
+    pub quota: Arc<Quota>,
+    /// The same in the words of the file.
+    pub limit: String,
+    /// The longest delay with which a request passes.
+    pub max_wait: Duration,
+    /// Its rate, in units a second; `None`: not one that can be told.
+    pub per_second: Option<f64>,
+    /// How far back.
+    pub window: Duration,
+    /// Whether the names of keys are asked for by a caller who may see them.
+    pub reveal: bool,
+    /// Set when nobody waits for the result any more.
+    pub cancelled: Arc<AtomicBool>,
 }
 
 /// Counts of the whole server since its start, and its state.
@@ -130,6 +153,13 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// # Errors
     /// The status and the detail of a problem.
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
+
+    /// Tries a limit on the requests of the last hour, and answers with JSON. Takes up to two seconds of a processor, so it
+    /// is called where a thread may be blocked.
+    ///
+    /// # Errors
+    /// The status and the detail of a problem; 429 while another limit is tried.
+    fn try_limit(&self, trial: &Trial) -> Result<String, (u16, String)>;
 
     /// Answers a request below `/ui/`, with a form of at most 64 KiB. It authorizes callers itself, by sessions. `tokens`:
     /// whether the server needs tokens; without them, it has refused other origins and foreign host names already.

@@ -271,7 +271,19 @@ fn packed(seen: &Seen) -> [u64; 3] {
 }
 
 fn unpacked([key, at, rest]: [u64; 3]) -> Seen {
-    let verdict = match (rest >> 48) as u8 {
+    Seen {
+        policy: (rest >> 32) as u16,
+        verdict: verdict_of((rest >> 48) as u8),
+        near: rest >> 56 != 0,
+        key,
+        cost: rest as u32,
+        at: Tick::from_nanos(at),
+    }
+}
+
+/// Returns the verdict whose number this is.
+pub(crate) fn verdict_of(number: u8) -> Verdict {
+    match number {
         0 => Verdict::Allowed,
         1 => Verdict::Delayed,
         2 => Verdict::Denied,
@@ -279,14 +291,6 @@ fn unpacked([key, at, rest]: [u64; 3]) -> Seen {
         4 => Verdict::Error,
         5 => Verdict::WouldDeny,
         _ => Verdict::WouldAllow,
-    };
-    Seen {
-        policy: (rest >> 32) as u16,
-        verdict,
-        near: rest >> 56 != 0,
-        key,
-        cost: rest as u32,
-        at: Tick::from_nanos(at),
     }
 }
 

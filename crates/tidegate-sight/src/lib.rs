@@ -1,19 +1,22 @@
 //! Sight of a Tidegate server: what is happening, who, why, what changed, and how it was before.
 //!
 //! Doors tell each decision of each policy to [`feed`]; one thread makes everything from it: [`board`] the counts of each
-//! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal. [`changes`]
-//! is who changed what. [`pages`] show all this under `/ui/`, by the server's own paths.
+//! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal, [`traffic`] the
+//! requests of the last hour, on which [`lab`] tries other limits, [`query`] what was asked for. [`changes`] is who changed
+//! what. [`pages`] show all this under `/ui/`, by the server's own paths.
 
 mod board;
 mod busiest;
 mod changes;
 mod feed;
 mod history;
+mod lab;
 mod live;
 mod numbers;
 mod pages;
 mod query;
 mod sketch;
+mod traffic;
 mod usual;
 mod watch;
 

@@ -14,6 +14,7 @@ mod frame;
 mod guards;
 mod key;
 mod keys;
+mod lab;
 mod now;
 mod picture;
 mod policy;
@@ -93,6 +94,7 @@ enum Page {
     Why,
     Guards,
     Changes,
+    Lab(String),
 }
 
 impl Page {
@@ -111,7 +113,8 @@ impl Page {
             _ => {
                 return named("/ui/policies/")
                     .map(Self::Policy)
-                    .or_else(|| named("/ui/keys/").map(Self::Key));
+                    .or_else(|| named("/ui/keys/").map(Self::Key))
+                    .or_else(|| named("/ui/lab/").map(Self::Lab));
             }
         })
     }
@@ -127,6 +130,7 @@ impl Page {
             Self::Why => ("Why".to_owned(), "/ui/why"),
             Self::Guards => ("Guards".to_owned(), "/ui/guards"),
             Self::Changes => ("Changes".to_owned(), "/ui/changes"),
+            Self::Lab(policy) => (format!("{} · Lab", cut(policy, 60)), "/ui/policies"),
         }
     }
 
@@ -145,6 +149,7 @@ impl Page {
             Self::Why => why::page(ctx).await,
             Self::Guards => guards::page(ctx).await,
             Self::Changes => changes::page(ctx).await,
+            Self::Lab(policy) => lab::page(ctx, policy).await,
         }
     }
 

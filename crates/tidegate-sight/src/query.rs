@@ -90,13 +90,13 @@ pub(crate) fn busiest(watch: &Watch, query: &Pairs<'_>, reveal: bool) -> Result<
 }
 
 /// A status and what is wrong with a query.
-type Wrong = (u16, String);
+pub(crate) type Wrong = (u16, String);
 
 fn bad(detail: String) -> Wrong {
     (400, detail)
 }
 
-fn unknown_policy() -> Wrong {
+pub(crate) fn unknown_policy() -> Wrong {
     let detail = "parameter `policy`: no policy of this name was seen; /v1/policies lists those in force";
     (404, detail.to_owned())
 }

@@ -143,6 +143,14 @@ impl Sketch {
         order.into_iter().map(small).collect()
     }
 
+    /// Halves all amounts, so that what was long ago counts less.
+    pub(crate) fn halve(&mut self) {
+        for counter in &mut self.counters {
+            (counter.count, counter.error) = (counter.count / 2, counter.error / 2);
+        }
+        (self.floor, self.cursor, self.total) = (self.floor / 2, 0, self.total / 2);
+    }
+
     /// Removes all keys, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.counters.clear();

@@ -4,7 +4,8 @@
 //! their lists, and one JSON text to all listeners. It holds the watch weakly, so it ends with it. Readers and the thread
 //! share one lock, which no door ever takes for a decision.
 //!
-//! Locks are taken in this order: the history's, then the state's. So nothing asks the history while it holds the state.
+//! Locks are taken in this order: that of a trial, the history's, then the state's. So nothing asks the history while it
+//! holds the state, and a limit is tried while others go on.
 
 use std::array;
 use std::collections::{HashMap, VecDeque};
@@ -13,6 +14,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
@@ -22,8 +24,9 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
+use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Seen, Sight, Vitals, WatchedServer};
+use tidegate_server::{Changed, Seen, Sight, Trial, Vitals, WatchedServer};
 use tokio::sync::watch;
 
 use crate::board::{Board, LastMinute};
@@ -31,10 +34,12 @@ use crate::busiest::{Busiest, Named};
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
 use crate::history::{History, MOST_CHANGES};
+use crate::lab::{self, Limit, NotTried};
 use crate::live;
 use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
-use crate::query::{self, DEFAULT_WINDOW, LONGEST_WINDOW, Pairs};
+use crate::query::{self, DEFAULT_WINDOW, LONGEST_WINDOW, Pairs, Wrong, unknown_policy};
+use crate::traffic::Traffic;
 use crate::usual::{self, Usual};
 
 /// How often rings are read.
@@ -59,10 +64,14 @@ const USUAL_AT_ONCE: usize = 4;
 /// For how many seconds a share must be unusual: one window longer than the one that it is taken from.
 const UNUSUAL_FOR: u64 = 60;
 
+/// The longest trial of a limit.
+const LONGEST_TRIAL: Duration = Duration::from_secs(2);
+
 /// Sees the decisions of a server, and answers its pages.
 ///
-/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, and what the
-/// busiest keys and the history take. What happens faster than it can be counted is dropped, and the number dropped is
+/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 36 MiB for the
+/// requests of the last hour, and what the busiest keys and the history take. Trying a limit takes as much again as those
+/// requests. What happens faster than it can be counted is dropped, and the number dropped is
 /// shown.
 pub struct Watch {
     pub(crate) feed: Feed,
@@ -72,6 +81,8 @@ pub struct Watch {
     pub(crate) lines: Mutex<live::Lines>,
     changes: Changes,
     pages: Pages,
+    /// Held while a limit is tried.
+    trial: Mutex<()>,
     live: watch::Sender<Arc<str>>,
     server: OnceLock<Arc<dyn WatchedServer>>,
     /// Wakes the thread when the watch begins; its end ends the thread.
@@ -90,6 +101,7 @@ struct Told {
 pub(crate) struct State {
     pub(crate) board: Board,
     pub(crate) busiest: Busiest,
+    traffic: Traffic,
     pub(crate) recent: LastMinute,
     /// As read at the end of the last second.
     pub(crate) vitals: Vitals,
@@ -156,6 +168,7 @@ impl Watch {
             history,
             lines: Mutex::default(),
             pages: Pages::new(),
+            trial: Mutex::default(),
             live: watch::Sender::new("{}".into()),
             server: OnceLock::new(),
             begun,
@@ -177,6 +190,7 @@ impl Watch {
             let fullest = self.feed.drain(|seen| {
                 state.board.note(&seen);
                 state.busiest.note(&seen);
+                state.traffic.note(&seen);
             });
             (fullest, state.begin_second(now_ms / 1_000))
         };
@@ -226,6 +240,86 @@ impl Watch {
         // Listeners may be terminals.
         Arc::from(&*tidegate::visible::json(&text))
     }
+
+    /// Tries a limit, if no other is being tried. Keys whose names are not known are asked for.
+    fn tried(&self, trial: &Trial) -> Result<Value, Wrong> {
+        let Some(_turn) = self.trial.try_lock() else {
+            let detail =
+                "another limit is being tried, which takes two seconds at most; one is tried at a time";
+            return Err((429, detail.to_owned()));
+        };
+        let server = self.server.get();
+        let server = server.ok_or_else(|| -> Wrong { (503, "the server has not begun yet".to_owned()) })?;
+        let to = server.vitals().now.as_nanos() / 1_000_000;
+        let (policy, recorded) = {
+            let state = self.state.lock();
+            let policy = state.board.number_of(&trial.policy).ok_or_else(unknown_policy)?;
+            (policy, state.traffic.of(policy))
+        };
+        let from = to.saturating_sub(u64::try_from(trial.window.as_millis()).unwrap_or(u64::MAX));
+        let (clock, stretch) = (SystemClock::new(), recorded.between(from, to));
+        let began = clock.now();
+        if let Some(wall) = clock.wall() {
+            trial.quota.follow_wall(&wall);
+        }
+        let limit = Limit { quota: &trial.quota, max_wait: trial.max_wait, per_second: trial.per_second };
+        // Relaxed: it may be seen a round later.
+        let is_wanted = || !trial.cancelled.load(Ordering::Relaxed);
+        let goes_on = || is_wanted() && clock.now().since(began) < LONGEST_TRIAL;
+        let tried = lab::try_limit(&stretch, limit, goes_on).map_err(|none| -> Wrong {
+            match none {
+                NotTried::TooMany => {
+                    let most = lab::MOST_REQUESTS;
+                    (422, format!("the policy saw more than {most} requests in that time; use a shorter `w`"))
+                }
+                NotTried::Stopped if is_wanted() => {
+                    (503, "trying the limit took longer than two seconds; use a shorter `w`".to_owned())
+                }
+                NotTried::Stopped => (503, "nobody waits for the answer".to_owned()),
+            }
+        })?;
+        let named: Vec<_> = {
+            let state = self.state.lock();
+            tried.newly.iter().map(|denied| (denied, state.busiest.name_of(policy, denied.key))).collect()
+        };
+        let newly: Vec<Value> = named
+            .into_iter()
+            .map(|(denied, name)| {
+                if name.is_none() {
+                    self.feed.want(policy, denied.key);
+                }
+                json!({
+                    "key": live::shown_key(name.as_ref(), denied.key, trial.reveal),
+                    "denied": denied.denied,
+                    "requests": denied.requests,
+                    "signed_in": name.map(|name| names_a_user(&name.name)),
+                })
+            })
+            .collect();
+        Ok(json!({
+            "policy": trial.policy,
+            "limit": trial.limit,
+            "at_once": trial.quota.capacity(),
+            "window_s": trial.window.as_secs(),
+            "seconds": live::rounded(tried.seconds),
+            "share_of_keys": tried.share_of_keys,
+            "requests": tried.requests,
+            "denied_then": tried.denied_then,
+            "denied_now": tried.denied_now,
+            "keys": tried.keys,
+            "keys_denied_then": tried.keys_denied_then,
+            "keys_denied_now": tried.keys_denied_now,
+            "newly_keys": tried.newly_keys,
+            "newly": newly,
+            "no_longer_keys": tried.no_longer,
+            "peaks": tried.peaks.iter().map(|(rank, peak)| json!([rank, live::rounded(*peak)])).collect::<Vec<_>>(),
+        }))
+    }
+}
+
+/// Returns whether the name of a key is that of a user who signed in.
+fn names_a_user(name: &str) -> bool {
+    name.split(", ").any(|part| part.starts_with("user.id="))
 }
 
 /// Takes turns until the watch is gone.
@@ -303,6 +397,10 @@ impl Sight for Watch {
         Ok(answer.to_string())
     }
 
+    fn try_limit(&self, trial: &Trial) -> Result<String, (u16, String)> {
+        Ok(self.tried(trial)?.to_string())
+    }
+
     fn page(
         &self,
         request: Request<Bytes>,
@@ -325,6 +423,7 @@ impl State {
         Self {
             board: Board::new(now),
             busiest: Busiest::new(now),
+            traffic: Traffic::default(),
             recent: LastMinute::default(),
             vitals: Vitals::default(),
             durations: VecDeque::new(),

@@ -42,6 +42,7 @@ fn no_spelling_of_a_path_and_no_cookie_is_a_login() {
         "/ui/?reveal=true",
         "/ui/overview",
         "/ui/keys?reveal=true",
+        "/ui/lab/per-ip?rate=6/s",
     ] {
         for cookie in cookies {
             for method in ["GET", "HEAD", "POST"] {

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::verbs::Desk;
 use crate::verbs::schemas::{holds, schema};
@@ -69,6 +69,27 @@ fn a_line_of_stat_counts_what_is_refused_and_conditions_fail() {
     stat(&["--fail-if", "requests < 0", "--fail-if", "p99 > 1min"]).code(0);
     assert!(stat(&["--fail-if", "dnied > 5%"]).code(2).err.contains("`dnied` is not a measure"));
     assert!(stat(&["-o", "yaml"]).code(2).err.contains("-o jsonl"));
+}
+
+#[test]
+fn another_limit_is_tried_on_the_requests_of_a_running_server() {
+    let desk = Desk::new();
+    let serving = serving(&desk);
+    assert_eq!(serving.statuses("203.0.113.8", 1), [200]);
+    let tried = |rate: &str| -> Value {
+        let body = json!({ "policy": "per-ip", "limit": { "rate": rate }, "w": "1h" });
+        let mut answer = serving.ask("/v1/lab?reveal=true", Some(&body));
+        serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
+    };
+    until("the requests are kept", || tried("1000/s")["requests"] == 4);
+    let (same, wide) = (tried("1/day"), tried("1000/s"));
+    let of = |tried: &Value| {
+        ["denied_then", "denied_now", "keys", "no_longer_keys"].map(|field| tried[field].clone())
+    };
+    assert_eq!(of(&same), [2, 2, 2, 0].map(Value::from), "{same}");
+    assert_eq!(of(&wide), [2, 0, 2, 1].map(Value::from), "{wide}");
+    let page = serving.text("/ui/lab/per-ip?rate=1000/s&w=1h");
+    assert!(page.contains("4 requests of all keys") && page.contains("Tried: gcra 1000/s"), "{page}");
 }
 
 /// Starts `tail`, and refuses until it tells a line.

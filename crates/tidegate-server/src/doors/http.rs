@@ -11,6 +11,7 @@ mod explain;
 mod forward_auth;
 mod inside;
 mod keys;
+mod lab;
 mod openapi;
 mod operations;
 mod pages;
@@ -226,6 +227,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
         "/v1/live" => events::live(app, request, found.required_scope, *encrypted),
         "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" => pages::read(app, &uri).await,
+        "/v1/lab" => lab::try_limit(app, request).await,
         routes::UI => pages::page(app, request, *encrypted).await,
         "/v1/signals" => Ok(switches::list_signals(app)),
         "/v1/signals/{name}" => switches::report(app, request).await,

@@ -287,6 +287,35 @@ async fn decisions_do_not_wait_for_what_is_read_from_a_disk() {
 }
 
 #[tokio::test]
+async fn a_limit_is_tried_in_the_words_of_the_file() {
+    let file = format!("{FILE}  - name: busy\n    limit: {{ rate: 1/s }}\n");
+    let (server, _sight) = seen(&file).await;
+    let body =
+        r#"{"policy": "per-ip", "limit": {"algorithm": "gcra", "rate": "6/s", "burst": 12}, "w": "30m"}"#;
+    let told = server.post("/v1/lab?reveal=true", body).await.json();
+    let tried = json!({
+        "policy": "per-ip", "limit": "gcra 6/s burst 12", "max_wait_ms": 0, "per_second": 6.0, "window_s": 1800,
+        "reveal": true,
+    });
+    assert_eq!(told, tried);
+    for (body, status, part) in [
+        (r#"{"policy": "per-ip", "limit": {"rate": "6/M"}}"#, 422, "could be minute or month"),
+        (r#"{"policy": "per-op", "limit": {"rate": "6/s"}}"#, 400, "per-ip"),
+        (r#"{"policy": "per-ip", "limit": {"rate": "6/s"}, "w": "2h"}"#, 400, "from 1m to 1h"),
+        (r#"{"policy": "per-ip", "limit": "6/s"}"#, 400, "map"),
+        (r#"{"policy": "per-ip", "limits": {}}"#, 400, "did you mean `limit`?"),
+        (r#"{"policy": "per-ip"}"#, 400, "`limit` is missing"),
+        (r#"{"policy": "busy", "limit": {"rate": "6/s"}}"#, 429, "another limit is being tried"),
+    ] {
+        let answer = server.post("/v1/lab", body).await;
+        assert_eq!(answer.status, status, "{body}: {answer:?}");
+        assert!(answer.detail().contains(part), "{body}: {}", answer.detail());
+    }
+    let without = start(FILE).await.post("/v1/lab", body).await;
+    assert_eq!(without.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn a_browser_is_led_to_the_pages_and_foreign_ones_are_kept_out() {
     let (server, _sight) = seen(FILE).await;
     for path in ["/", "/ui"] {

@@ -8,7 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
 use hyper::body::Bytes;
 use parking_lot::Mutex;
-use tidegate_server::{Changed, Seen, Sight, Verdict, WatchedServer};
+use tidegate_server::{Changed, Seen, Sight, Trial, Verdict, WatchedServer};
 use tokio::sync::watch;
 
 /// Records what it is told, and answers in its own words.
@@ -104,6 +104,22 @@ impl Sight for RecordedSight {
         match query {
             "limit=0" => Err((400, "limit `0` is not possible; use 1 to 200".to_owned())),
             _ => Ok(serde_json::json!({ "path": path, "query": query, "reveal": reveal }).to_string()),
+        }
+    }
+
+    fn try_limit(&self, trial: &Trial) -> Result<String, (u16, String)> {
+        let Trial { policy, limit, max_wait, per_second, window, reveal, .. } = trial;
+        match &**policy {
+            "busy" => Err((429, "another limit is being tried".to_owned())),
+            _ => Ok(serde_json::json!({
+                "policy": policy,
+                "limit": limit,
+                "max_wait_ms": max_wait.as_millis() as u64,
+                "per_second": per_second,
+                "window_s": window.as_secs(),
+                "reveal": reveal,
+            })
+            .to_string()),
         }
     }
 

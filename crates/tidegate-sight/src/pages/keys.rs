@@ -212,7 +212,7 @@ pub(super) fn key_path<'p>(policy: &str, pairs: impl IntoIterator<Item = &'p (St
 
 /// Reads the attributes of a key from its text (`client.ip=203.0.113.9, user.id=ann`); `None` if the text may be cut,
 /// is a digest, lacks an attribute, or can be read in two ways: a value may contain what separates two.
-fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
+pub(super) fn pairs_in(by: &[String], key: &str) -> Option<Vec<(String, String)>> {
     if by.is_empty() || key.len() >= MAY_BE_CUT {
         return None;
     }

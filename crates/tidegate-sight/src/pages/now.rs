@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::context::{Context, PageError, PolicyWords};
 use super::picture::{chart, sparkline};
 use super::words::{
-    Mark, ago, columns, command, count, cut, list, mark, name, nanos, num, number, percent, policy_path,
-    seconds_of, stale, text, url, whole,
+    Mark, ago, columns, command, count, cut, lab_path, list, mark, name, nanos, num, number, percent,
+    policy_path, seconds_of, stale, text, url, whole,
 };
 
 /// The most policies that have a row.
@@ -252,6 +252,7 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
             td {
                 a href=(url("/ui/keys", &[("policy", title), ("by", "denied")])) { "who" }
                 " · " a href="/ui/why" { "why" }
+                " · " a href=(lab_path(title)) { "lab" }
             }
         }
     }

@@ -7,8 +7,8 @@ use super::context::{Context, PageError};
 use super::keys::{key_path, keys_of, names_in};
 use super::picture::chart;
 use super::words::{
-    Mark, columns, count, cut, limit_of, limit_words, list, mark, moment, name, num, number, policy_path,
-    seconds_of, segment, text, url, whole,
+    Mark, columns, count, cut, lab_path, limit_of, limit_words, list, mark, moment, name, num, number,
+    policy_path, seconds_of, segment, text, url, whole,
 };
 
 /// How many policies are on a page of the list.
@@ -139,7 +139,8 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
         p {
             a href=(url("/ui/keys", &[("policy", policy), ("by", "denied")])) { "Who is refused" } " · "
             a href=(key_path(policy, &[])) { "One key of it" } " · "
-            a href="/ui/why" { "Why was a request refused" }
+            a href="/ui/why" { "Why was a request refused" } " · "
+            a href=(lab_path(policy)) { "Try another limit" }
             @if guards { " · " a href="/ui/guards" { "Its breakers" } }
         }
         h2 { "Requests" }
@@ -406,6 +407,7 @@ mod tests {
             "client.ip",
             "shop.yaml:8",
             "/ui/keys/per-ip?client.ip=203.0.113.9",
+            "/ui/lab/per-ip",
             "Keys refused",
         ] {
             assert!(page.contains(part), "{part}: {page}");

@@ -365,6 +365,7 @@ async fn every_answer_is_guarded_and_every_page_is_whole() {
         "/ui/changes",
         "/ui/nothing",
         "/ui/policies/none",
+        "/ui/lab/none",
     ] {
         let answer = browser.get(path).await;
         let page = text_of(&answer);
@@ -412,6 +413,7 @@ async fn now_says_first_whether_it_is_usual_and_stays_small() {
         "▲ ",
         "962 more, quieter",
         "19 of 38 failed",
+        "/ui/lab/per-ip%3Cb%3E1\"",
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
@@ -500,6 +502,8 @@ fn paths_are_pages() {
         ("/ui/policies/", Some(Page::Policies)),
         ("/ui/policies/a%2Fb", Some(Page::Policy("a/b".to_owned()))),
         ("/ui/keys/per-ip", Some(Page::Key("per-ip".to_owned()))),
+        ("/ui/lab/a%2Fb", Some(Page::Lab("a/b".to_owned()))),
+        ("/ui/lab/", None),
         ("/ui/keys/%FF", None),
         ("/ui/..%2Fv1", None),
         ("/ui/keysx", None),

@@ -39,6 +39,11 @@ pub(crate) fn policy_path(policy: &str) -> String {
     format!("/ui/policies/{}", segment(policy))
 }
 
+/// The page on which other limits of a policy are tried.
+pub(crate) fn lab_path(policy: &str) -> String {
+    format!("/ui/lab/{}", segment(policy))
+}
+
 /// Reads a number of the server's answer; anything else is 0.
 pub(crate) fn num(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0)

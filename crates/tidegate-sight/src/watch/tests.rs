@@ -1,7 +1,6 @@
 //! Tests of the watch. The time is an argument, and the server is a list of counts.
 
-use serde_json::{Value, json};
-use tidegate::Tick;
+use tidegate::{Quota, Tick};
 use tidegate_server::Verdict;
 
 use super::*;
@@ -172,6 +171,57 @@ fn names_are_learned_when_they_are_wanted_and_shown_to_whoever_may_see_them() {
     assert_eq!((key(false), key(true)), (json!("#0123456789abcdef"), json!("client.ip=203.0.113.9")));
     let live = watch.live();
     assert!(!live.borrow().contains("203.0.113.9"));
+}
+
+#[test]
+fn a_limit_is_tried_on_what_was_seen() {
+    let (watch, server) = begun();
+    let policy = watch.policy("per-ip", Some(10.0));
+    let saw = |key: u64, second: u64| {
+        let at = Tick::from_secs(NOW + second);
+        watch.saw(Seen { policy, verdict: Verdict::Allowed, near: false, key, cost: 1, at })
+    };
+    for number in 0..20 {
+        saw(7, number / 10);
+    }
+    (0..6).for_each(|_| _ = saw(8, 2));
+    watch.named(policy, 7, "client.ip=203.0.113.9, user.id=ann", "#0123456789abcdef");
+    watch.turn((NOW + 1) * 1_000);
+    server.0.lock().now = Tick::from_secs(NOW + 60);
+    let trial = Trial {
+        policy: "per-ip".to_owned(),
+        quota: Arc::new(Quota::per_second(1).burst(5).gcra().unwrap()),
+        limit: "gcra 1/s burst 5".to_owned(),
+        max_wait: Duration::ZERO,
+        per_second: Some(1.0),
+        window: Duration::from_secs(3_600),
+        reveal: true,
+        cancelled: Arc::default(),
+    };
+    let told: Value = serde_json::from_str(&watch.try_limit(&trial).unwrap()).unwrap();
+    let expected = json!({
+        "policy": "per-ip", "limit": "gcra 1/s burst 5", "at_once": 5, "window_s": 3_600, "seconds": 60.0,
+        "share_of_keys": 1.0, "requests": 26, "denied_then": 0, "denied_now": 15, "keys": 2, "keys_denied_then": 0,
+        "keys_denied_now": 2, "newly_keys": 2, "no_longer_keys": 0, "peaks": [[1, 19.0], [2, 6.0]],
+        "newly": [
+            { "key": "client.ip=203.0.113.9, user.id=ann", "denied": 14, "requests": 20, "signed_in": true },
+            { "key": "~0000000000000008", "denied": 1, "requests": 6, "signed_in": null },
+        ],
+    });
+    assert_eq!(told, expected);
+    assert!(saw(8, 61) && !saw(7, 61), "the name that is not known is wanted");
+
+    let hidden = watch.try_limit(&Trial { reveal: false, ..trial.clone() }).unwrap();
+    assert!(!hidden.contains("203.0.113.9") && hidden.contains("#0123456789abcdef"), "{hidden}");
+    let minute = watch.try_limit(&Trial { window: Duration::from_secs(59), ..trial.clone() }).unwrap();
+    assert!(minute.contains("\"requests\":16"), "{minute}");
+    let status = |trial: &Trial| watch.try_limit(trial).unwrap_err().0;
+    assert_eq!(status(&Trial { policy: "per-op".to_owned(), ..trial.clone() }), 404);
+    let turn = watch.trial.lock();
+    assert_eq!(status(&trial), 429);
+    drop(turn);
+    trial.cancelled.store(true, Ordering::Relaxed);
+    assert_eq!(status(&trial), 503);
 }
 
 #[test]

@@ -179,6 +179,7 @@ mod tests {
         ("/v1/changes", "#sight"),
         ("/v1/busiest", "#sight"),
         ("/v1/live", "#sight"),
+        ("/v1/lab", "#the-lab"),
         ("/ui/", "#sight"),
         ("/v1/reload", "#reload"),
         ("/livez", "#health"),

@@ -26,7 +26,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::check::{BatchSeed, BatchedCheck, CheckVisitor, DryRunVisitor, Object};
 pub(crate) use self::check::{CheckBody, DryRunBody};
-use self::operator::{BlockVisitor, EXAMPLE_SIGNAL, SignalVisitor, StringsVisitor};
+pub(crate) use self::operator::LabBody;
+use self::operator::{BlockVisitor, EXAMPLE_LAB, EXAMPLE_SIGNAL, LabVisitor, SignalVisitor, StringsVisitor};
 pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementVisitor;
 use crate::body::{Body, BodyError};
@@ -192,6 +193,14 @@ fn after_separators(bytes: &[u8]) -> &[u8] {
 /// As [`check()`].
 pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
     parse(bytes, check::EXAMPLE_DRY_RUN, Object(DryRunVisitor))
+}
+
+/// Reads a limit to try, `{policy, limit, w?}`.
+///
+/// # Errors
+/// As [`check()`].
+pub(crate) fn lab(bytes: &[u8]) -> Result<LabBody, Problem> {
+    parse(bytes, EXAMPLE_LAB, Object(LabVisitor))
 }
 
 /// Reads a settlement, `{ticket, cost?, attributes?, status? | outcome?}` or `{ticket, refund}`.

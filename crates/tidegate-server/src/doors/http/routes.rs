@@ -45,7 +45,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 39] = [
+pub(super) const ROUTES: [Route; 40] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -81,6 +81,7 @@ pub(super) const ROUTES: [Route; 39] = [
     read("GET, HEAD", "/v1/changes"),
     read("GET, HEAD", "/v1/busiest"),
     read("GET, HEAD", "/v1/live"),
+    read("POST", "/v1/lab"),
     admin("POST", "/v1/reload"),
     metrics("GET, HEAD", "/version"),
     read("GET, HEAD", "/config.schema.json"),
