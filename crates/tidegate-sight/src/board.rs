@@ -97,6 +97,13 @@ impl Board {
         self.row(policy).and_then(|row| row.per_second)
     }
 
+    /// Returns the share of the policy's rate that so many units a second are; `None` without such a rate, and where ten
+    /// seconds of it, over which units are counted, are less than one unit: any request would be many times as much.
+    pub(crate) fn share_of_rate(&self, policy: u16, per_second: f64) -> Option<f64> {
+        let rate = self.per_second(policy).filter(|rate| rate * 10.0 >= 1.0)?;
+        Some(per_second / rate)
+    }
+
     /// Returns how many different keys the policy refused in this minute and the four before it, about.
     pub(crate) fn keys_refused(&self, policy: u16) -> u64 {
         let refused = self.row(policy).and_then(|row| row.refused.as_ref());
@@ -308,6 +315,9 @@ mod tests {
         let mut board = Board::new(120);
         let (a, b) = (board.policy("a", Some(2.0)), board.policy("b", None));
         assert_eq!((board.policy("a", Some(f64::NAN)), board.per_second(a)), (a, None));
+        let (seldom, minute) = (board.policy("c", Some(3.0 / 3_600.0)), board.policy("d", Some(0.1)));
+        let shares = [a, b, seldom, minute].map(|policy| board.share_of_rate(policy, 0.2));
+        assert_eq!(shares, [None, None, None, Some(2.0)]);
         board.note(&seen(b, Verdict::Denied, 1, 3));
         board.note(&seen(b, Verdict::Allowed, 1, 2));
         board.note(&Seen { near: true, ..seen(b, Verdict::Delayed, 1, 5) });

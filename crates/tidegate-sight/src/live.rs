@@ -160,7 +160,7 @@ impl Shown<'_> {
             json!({
                 "key": shown_key(busiest.name_of(policy, key).as_ref(), key, self.reveal),
                 "per_second": rounded(units),
-                "of_rate": board.per_second(policy).map(|rate| rounded(units / rate)),
+                "of_rate": board.share_of_rate(policy, units).map(rounded),
             })
         });
         json!({

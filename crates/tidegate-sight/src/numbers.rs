@@ -66,7 +66,7 @@ series! {
     KeysRefused = "keys_refused",
     AskedUnits = "asked_units",
     AdmittedUnits = "admitted_units",
-    /// Of the rate, what the busiest key was admitted, in per mille.
+    /// Of the rate, what the busiest key was admitted, in per mille; 0 where ten seconds of the rate are less than a unit.
     HottestShare = "hottest_share",
 }
 

@@ -457,10 +457,10 @@ impl State {
         let mut span = self.board.end_second(at, server);
         let wanted = self.busiest.end_second(self.second);
         for (policy, counts) in &mut span.policies {
-            let rate = self.board.per_second(*policy);
-            if let (Some(rate), Some((_, units))) = (rate, self.busiest.hottest(*policy)) {
+            let hottest = self.busiest.hottest(*policy);
+            if let Some(share) = hottest.and_then(|(_, units)| self.board.share_of_rate(*policy, units)) {
                 // Saturates.
-                counts.0[Series::HottestShare as usize] = (units / rate * 1_000.0).round() as u64;
+                counts.0[Series::HottestShare as usize] = (share * 1_000.0).round() as u64;
             }
         }
         self.recent.push(&span);

@@ -42,7 +42,7 @@ pub(crate) fn chart(points: &[(u64, f64, f64)], label: &str, now: u64) -> Markup
                 details {
                     summary { "As a table" }
                     div class="wide" { table {
-                        caption { (label) @if every > 1 { ", every " (every) "th point" } }
+                        caption { (label) @if every > 1 { ", one of " (every) " points" } }
                         (columns(&[("Time", false), ("Passed/s", true), ("Refused/s", true)]))
                         tbody { @for (at, passed, refused) in points.iter().rev().step_by(every) {
                             tr { td { (moment(*at, now)) } td class="n" { (number(*passed)) } td class="n" { (number(*refused)) } }
