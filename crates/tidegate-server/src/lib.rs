@@ -36,6 +36,7 @@ mod app;
 mod auth;
 mod body;
 mod connections;
+mod decided_again;
 mod decider;
 mod denial_log;
 mod doors;

@@ -21,6 +21,8 @@ use tidegate::priority::Priority;
 use tidegate::{Cost, Tick};
 use ulid::Ulid;
 
+use crate::decided_again::AskedLimit;
+
 /// The number of shards: enough that two of a handful of cores seldom need the same one.
 const SHARDS: usize = 16;
 /// The bits of the masked place: 5 for the shard, 27 for the sequence. 5 bits number twice as many shards as there
@@ -97,6 +99,8 @@ pub(crate) struct SeenLimit {
     pub(crate) of: u64,
     /// `None` if the limit allowed the request.
     pub(crate) retry: Option<Retry>,
+    /// What it takes to decide it again; `None` if no limit applied, or the cost was not known.
+    pub(crate) asked: Option<AskedLimit>,
 }
 
 impl Record {

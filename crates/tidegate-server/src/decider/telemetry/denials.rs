@@ -4,19 +4,23 @@
 //! Keys are logged as digests, which the list of top keys shows too; callers with the right see the keys themselves
 //! there.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::json;
-use tidegate::Tick;
 use tidegate::gate::explain::key_text;
 use tidegate::gate::{Check, GateDecision, LimitDecision};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::limiter::Retry;
 use tidegate::policy::{AccessEntry, Descriptor, Limit, Mode, Over};
 use tidegate::visible::excerpt;
+use tidegate::{Cost, Tick};
 use tracing::Level;
 use ulid::Ulid;
 
 use super::Telemetry;
 use crate::active_config::ActiveConfig;
+use crate::decided_again::AskedLimit;
 use crate::decider::Conclusion;
 use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated};
 use crate::span_attributes;
@@ -256,7 +260,8 @@ impl<'d> Refuser<'d> {
 fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>) -> SeenLimit {
     let policy = &decision.policies.policies()[line.policy];
     let limit = policy.limit(line.limit);
-    let brought = decision.quota_of(line, request).is_some_and(|(_, brought)| brought);
+    let quota = decision.quota_of(line, request);
+    let brought = quota.is_some_and(|(_, brought)| brought);
     let shadow_limit = policy.is_shadow_limit(line.limit);
     let refused = !line.decision.is_allowed();
     let enforced = policy.mode == Mode::Enforce && !shadow_limit;
@@ -282,5 +287,11 @@ fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>)
         kept_back: line.kept_back,
         of: line.decision.standing.limit,
         retry: refused.then(|| line.decision.retry()),
+        asked: quota.filter(|_| !line.cost_is_unknown()).map(|(quota, _)| AskedLimit {
+            quota: Arc::clone(quota),
+            cost: Cost::new(line.cost.units().saturating_add(line.kept_back)).unwrap_or(Cost::MAX),
+            max_wait: limit.map_or(Duration::ZERO, |limit| limit.max_wait),
+            decision: line.decision,
+        }),
     }
 }

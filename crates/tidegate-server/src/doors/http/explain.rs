@@ -1,8 +1,11 @@
 //! `/v1/explain`: explains a decision, and what would let the request pass. Charges nothing.
 //!
 //! `POST` takes a check and says how it would be decided now. `GET ?id=` answers the record of a recent refusal,
-//! and under `now` how its request would be decided now. Nothing is charged. `answers` says which of the two a
-//! document is, `lines` is the answer for a terminal, `reasons` the same for programs.
+//! and under `now` how its request would be decided now; `POST ?id=` with a limit also answers how that limit would
+//! have decided then. Nothing is charged. `answers` says which of the two a document is, `lines` is the answer for a
+//! terminal, `reasons` the same for programs.
+
+mod other_limit;
 
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use tidegate::policy::{Policy, PolicySet};
 use tidegate::{Quota, Tick, visible};
 use ulid::Ulid;
 
+use self::other_limit::OtherLimit;
 use super::answer::{Reply, mode};
 use super::check::named;
 use super::request_body::{self, CheckBody};
@@ -35,7 +39,14 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     let reveal = query.flag("reveal")?;
     let live = app.decider.live();
     if let Some(id) = query.get("id") {
-        return record(app, &live, decision_id(id)?, reveal).await;
+        let id = decision_id(id)?;
+        let other = if parts.method == Method::GET {
+            None
+        } else {
+            let request = Request::from_parts(parts, body);
+            OtherLimit::read(&request_body::read(request, request_body::MAX_BODY).await?)?
+        };
+        return record(app, &live, id, reveal, other.as_ref()).await;
     }
     if parts.method == Method::GET {
         let detail = "say which decision: GET /v1/explain?id=DECISION_ID, or POST the body of a check";
@@ -49,13 +60,28 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     Ok(answer)
 }
 
-/// Answers with the record of a refusal, and how its request would be decided now.
-async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Result<Response, Problem> {
+/// Answers with the record of a refusal, how its request would be decided now, and how another limit would have decided
+/// it then.
+async fn record(
+    app: &App,
+    live: &ActiveConfig,
+    id: Ulid,
+    reveal: bool,
+    other: Option<&OtherLimit>,
+) -> Result<Response, Problem> {
     let RememberedRefusal { record, stated, request } =
         app.decider.telemetry.find(id).ok_or_else(|| unknown(app, id))?;
     let key = record.key.as_deref().map(|key| app.redact.text(key, reveal));
     let cause = shown_cause(app, &record, reveal);
     let mut lines = record_lines(&record, key.as_deref(), &cause, app.decider.now(), live);
+    let with = match other {
+        Some(other) => {
+            let (value, line) = other.decide(&record)?;
+            lines.push(line);
+            value
+        }
+        None => Value::Null,
+    };
     let now = match &request {
         Some(request) => {
             let still = |name: &&str| live.set.find(name).is_some();
@@ -98,10 +124,12 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
             "of": seen.of,
             "retry": seen.retry.map(Retry::as_str),
             "retry_after_ms": seen.retry.and_then(Retry::after).map(millis_up),
+            "state_known": seen.asked.as_ref().is_some_and(|asked| asked.state(record.at).is_some()),
         })
     });
     Ok(json::shown(&json!({
         "answers": "then",
+        "from": "memory",
         "decision": "denied",
         "decision_id": id.to_string(),
         "decided_at": moment(record.at, Duration::ZERO),
@@ -116,6 +144,7 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
         "limits": limits.collect::<Vec<_>>(),
         "limits_left_out": record.more_limits,
         "lines": lines,
+        "with": with,
         "now": now,
     })))
 }
