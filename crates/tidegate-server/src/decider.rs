@@ -124,6 +124,7 @@ impl Decider {
             .with_issuer(&ticket_seal.issuer);
         let started = gate.now();
         let live = ActiveConfig::new(settings, &metrics, sight.as_ref(), None, started);
+        live.tell();
         let base = Arc::new(Base {
             gate,
             live: ArcSwap::from_pointee(live),
@@ -205,6 +206,7 @@ impl Decider {
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
             self.metrics.protection.forget_breakers(&policy.name);
         }
+        live.tell();
         let anew = self.breakers.follow(&before, &live);
         self.base.live.store(Arc::new(live));
         anew

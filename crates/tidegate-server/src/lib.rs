@@ -47,6 +47,7 @@ mod options;
 mod otlp;
 mod problem;
 mod proxy;
+mod refusal_record;
 mod refused_requests;
 mod reload;
 mod requests;
@@ -69,7 +70,7 @@ pub use otlp::{OtlpError, otlp_of};
 pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
-pub use sight::{Changed, Inside, Pulse, Seen, Sight, Verdict, Vitals};
+pub use sight::{Changed, Inside, Pulse, Recalled, RefusalRecord, Seen, Sight, Verdict, Vitals};
 pub use stores::{
     DecidedIn, OpenStore, OpenStoreError, PolicyCost, check_store, open_coordinator, open_store, round_trips,
 };

@@ -30,10 +30,22 @@ const SHARDS: usize = 16;
 const PLACE_BITS: u32 = 32;
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
+/// Headers that hold secrets. They are remembered only if a policy's key is made of them.
+const SECRET: [&str; 4] = [
+    "request.header.authorization",
+    "request.header.cookie",
+    "request.header.proxy-authorization",
+    "request.header.x-api-key",
+];
 /// The longest request that is kept, in bytes: one long value, or twice the headers of a browser.
 const MAX_REQUEST: usize = 8 * 1024;
 /// The size of an entry beside its attributes.
 const OVERHEAD: usize = size_of::<KeptRequest>();
+
+/// Returns whether an attribute holds a secret.
+pub(crate) fn is_secret(attribute: &str) -> bool {
+    SECRET.contains(&attribute)
+}
 
 /// A bounded memory of refused requests; keeps the newest.
 #[derive(Debug)]
@@ -140,7 +152,7 @@ pub(crate) struct RefusedRequest {
 
 impl RefusedRequest {
     /// Copies a request without its `secret` attributes; `None` if it is too long.
-    fn new(
+    pub(crate) fn new(
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,
         secret: impl Fn(&str) -> bool,
