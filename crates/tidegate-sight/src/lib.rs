@@ -7,6 +7,7 @@
 mod board;
 mod busiest;
 mod changes;
+mod engine_file;
 mod feed;
 mod history;
 mod live;
