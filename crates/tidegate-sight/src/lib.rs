@@ -2,7 +2,7 @@
 //!
 //! Doors tell each decision of each policy to [`feed`]; one thread makes everything from it: [`board`] the counts of each
 //! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal. [`changes`]
-//! is who changed what. [`pages`] show all this under `/ui/`, by the server's own paths.
+//! is who changed what, [`record`] whom was refused what. [`pages`] show all this under `/ui/`, by the server's own paths.
 
 mod board;
 mod busiest;
@@ -13,6 +13,7 @@ mod history;
 mod live;
 mod numbers;
 mod pages;
+mod record;
 mod usual;
 
 mod watch;

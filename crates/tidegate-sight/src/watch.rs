@@ -22,8 +22,9 @@ use foldhash::fast::RandomState;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Inside, Pulse, Seen, Sight, Vitals};
+use tidegate_server::{Changed, Inside, Pulse, Recalled, RefusalRecord, Seen, Sight, Vitals};
 use tokio::sync::watch;
 
 use crate::board::{Board, Recent};
@@ -34,6 +35,7 @@ use crate::history::{History, Step};
 use crate::live;
 use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
+use crate::record::Record;
 use crate::usual::{self, Usual};
 
 /// How often rings are read.
@@ -62,8 +64,8 @@ const UNUSUAL_FOR: u64 = 60;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SightOptions {
-    /// The folder of the history's file, which is created. `None`: the history is kept in memory, and ends with the
-    /// process.
+    /// The folder of the files of the history and of the record of refusals, which is created. `None`: the history is kept
+    /// in memory, and ends with the process; no refusal is recorded.
     pub folder: Option<PathBuf>,
 }
 
@@ -78,14 +80,16 @@ pub enum OpenError {
 
 /// Sees the decisions of a server, and answers its pages.
 ///
-/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, and what the
-/// busiest keys and the history take. What happens faster than it can be counted is dropped, and the number dropped is
+/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 4 MiB for refusals
+/// that wait to be recorded, and what the busiest keys and the history take. What happens faster than it can be counted is dropped, and the number dropped is
 /// shown.
 pub struct Watch {
     pub(crate) feed: Feed,
     told: Mutex<Vec<Told>>,
     pub(crate) state: Mutex<State>,
     pub(crate) history: Arc<History>,
+    /// `None`: nothing is kept on disk.
+    record: Option<Record>,
     pub(crate) lines: Mutex<live::Lines>,
     changes: Changes,
     pages: Pages,
@@ -166,9 +170,12 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Writes what is not in the history's file yet: for the end of the server. Later seconds are not written. Dropping
-    /// the watch does the same.
+    /// Writes what is not in the files of the history and the record yet: for the end of the server. What comes later is
+    /// not written. Dropping the watch does the same.
     pub fn close(&self) {
+        if let Some(record) = &self.record {
+            record.close();
+        }
         self.history.close();
     }
 
@@ -178,7 +185,15 @@ impl Watch {
             tracing::warn!("{why}; it is kept in memory, and ends with the process");
         }
         let history = Arc::new(history);
+        let record = folder.map(|folder| {
+            let (record, unusable) = Record::open(folder, now_ms());
+            if let Some(why) = unusable {
+                tracing::warn!("{why}");
+            }
+            record
+        });
         Self {
+            record,
             feed: Feed::new(),
             told: Mutex::default(),
             state: Mutex::new(State::new(now)),
@@ -382,6 +397,29 @@ impl Sight for Watch {
 
     fn changed(&self, changed: Changed) {
         self.changes.note(changed);
+    }
+
+    fn configured(&self, number: u64, policies: &str) {
+        if let Some(record) = &self.record {
+            record.configured(number, policies);
+        }
+    }
+
+    fn wants_refusal(&self, policy: Option<u16>, key: u64, at: Tick) -> bool {
+        // The same key under two policies is two keys.
+        let number = policy.map_or(0, |policy| u64::from(policy) + 1);
+        let key = key ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        self.record.as_ref().is_some_and(|record| record.wants(key, at.as_nanos()))
+    }
+
+    fn refused(&self, record: RefusalRecord) {
+        if let Some(own) = &self.record {
+            own.push(record);
+        }
+    }
+
+    fn recall(&self, id: u128, key: Option<&str>) -> Option<Recalled> {
+        self.record.as_ref().map(|record| record.recall(id, key))
     }
 
     fn live(&self) -> watch::Receiver<Arc<str>> {

@@ -1,6 +1,5 @@
 //! Tests of the watch. The time is an argument, and the server is a list of counts.
 
-use tidegate::Tick;
 use tidegate_server::Verdict;
 
 use super::*;
