@@ -36,6 +36,10 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     };
     let reveal = ctx.may("keys");
     let mut pairs = vec![("id", &*id)];
+    // By it the server finds the nearest refusal of the same key, if this one is not kept.
+    if let Some(digest) = ctx.param("digest").or_else(|| digest_in(asked)) {
+        pairs.push(("digest", digest));
+    }
     if reveal {
         pairs.push(("reveal", "true"));
     }
@@ -69,7 +73,11 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
 /// Takes the box: finds the id in it.
 pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
     match id_in(ctx.field("q").unwrap_or_default())? {
-        Some(id) => Ok(url("/ui/why", &[("id", &id)])),
+        Some(id) => {
+            let digest = ctx.field("q").and_then(digest_in).map(|digest| ("digest", digest));
+            let pairs: Vec<(&str, &str)> = [("id", &*id)].into_iter().chain(digest).collect();
+            Ok(url("/ui/why", &pairs))
+        }
         None => Err(PageError::bad(
             "no decision id is in this text; an id has 26 letters and digits, such as 01M7XS19HMMY060HC3SR7CKCBR",
         )),
@@ -329,6 +337,16 @@ fn id_in(text: &str) -> Result<Option<String>, PageError> {
     Ok(first.map(str::to_ascii_uppercase))
 }
 
+/// Finds the digest of a key in a text: `#` and 16 digits.
+fn digest_in(text: &str) -> Option<&str> {
+    const LENGTH: usize = 17;
+    text.match_indices('#').find_map(|(at, _)| {
+        let digest = text.get(at..at + LENGTH)?;
+        let ends = !text[at + LENGTH..].starts_with(|char: char| char.is_ascii_alphanumeric());
+        (ends && digest[1..].bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digest)
+    })
+}
+
 fn is_id(word: &str) -> bool {
     word.len() == 26
         && word.starts_with(|first: char| ('0'..='7').contains(&first))
@@ -429,6 +447,10 @@ mod tests {
         let fields = pairs(&[("q", line.as_str())]);
         let next = post(&canned.context("/ui/why", &[], &fields)).await.unwrap();
         assert_eq!(next, format!("/ui/why?id={ID}"));
+        let line = format!("decision_id={ID} key=#5c1f20cf0b14e7a9");
+        let fields = pairs(&[("q", line.as_str())]);
+        let next = post(&canned.context("/ui/why", &[], &fields)).await.unwrap();
+        assert_eq!(next, url("/ui/why", &[("id", ID), ("digest", "#5c1f20cf0b14e7a9")]));
         let fields = pairs(&[("q", "<script>")]);
         assert!(post(&canned.context("/ui/why", &[], &fields)).await.is_err());
         let page = page(&canned.context("/ui/why", &fields, &[])).await.unwrap().into_string();
