@@ -133,7 +133,7 @@ impl Record {
                 let policies = memory.configurations.get(&record.configuration);
                 return Recalled::Found {
                     text: record.text.clone(),
-                    policies: policies.map(|policies| policies.to_string()),
+                    policies: policies.map(|policies| String::from(&**policies)),
                 };
             }
             memory.file.clone()

@@ -126,7 +126,7 @@ mod tests {
     fn each_key_is_recorded_once_a_minute_whatever_else_floods() {
         let sample = Sample::new();
         let begin = 1_800_000_000 * SECOND;
-        let flood = (0..10_000).filter(|at| sample.wants(1, begin + at)).count() as u64;
+        let flood = (0..10_000_u64).filter(|at| sample.wants(1, begin + *at)).count() as u64;
         assert_eq!(flood, A_SECOND);
         for key in 2..1_000 {
             assert!(sample.wants(key, begin + 10_000), "{key}");
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(sample.take(), LeftOut { sampled: 10_000 - A_SECOND, full: 0 });
         assert!(!sample.wants(1, begin + 20_000), "the second is full");
         // The next second has room for all again, and the next minute for each key.
-        let more = (0..100).filter(|at| sample.wants(1, begin + SECOND + at)).count() as u64;
+        let more = (0..100_u64).filter(|at| sample.wants(1, begin + SECOND + *at)).count() as u64;
         assert_eq!(more, A_SECOND);
         let minute = begin + 60 * SECOND;
         (0..A_SECOND).for_each(|_| assert!(sample.wants(7, minute)));
