@@ -66,6 +66,9 @@ impl OtherLimit {
         else {
             return Err(wrong("the limit needs one rate for all requests".to_owned()));
         };
+        if quota.is_guard() {
+            return Err(wrong("the limit needs a rate; what was spent tells nothing of places".to_owned()));
+        }
         Ok(Some(Self { policy, quota, label: label.clone() }))
     }
 
