@@ -322,6 +322,9 @@ pub(crate) struct Explain {
     /// Show the record of a recent denial of the running server, by its decision id, and how it would go now; exit 1 if it is not remembered
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
+    /// The digest of the denied key, if the text with the id has it.
+    #[arg(skip)]
+    pub(crate) digest: Option<String>,
     /// Cost of the request [default: as the policies say]
     #[arg(long, value_name = "N", conflicts_with = "id", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) cost: Option<u64>,

@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde_json::{Number, Value as Json};
+
 use super::budget;
 use super::diagnostic::Findings;
 use super::node::{Name, Node, Spot, Value};
 use super::read::{self, beyond};
-use super::{Config, Diagnostic, Format};
+use super::{Config, Diagnostic, Format, OWN_SECTIONS};
 use tidegate_limits::visible::excerpt;
 
 /// One policy in a text of its own: an element of the list `policies` of a file.
@@ -58,6 +60,23 @@ impl Written {
         &self.0.name
     }
 
+    /// Returns the file as it was written, without the sections that are each node's own (`server`, `store`, `tickets`),
+    /// which may have passwords.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::config::{Config, Format};
+    /// let file = "version: 1\nstore: { kind: memory }\npolicies:\n  - { name: all, limit: { rate: 60/min } }\n";
+    /// let (file, _) = Config::parse(file, "tidegate.yaml", Format::Yaml).unwrap();
+    /// let json = file.written().to_json();
+    /// assert_eq!((&json["policies"][0]["limit"]["rate"], json.get("store")), (&"60/min".into(), None));
+    /// ```
+    #[must_use]
+    pub fn to_json(&self) -> Json {
+        let shared = self.tree().entries().iter().filter(|(name, _)| !OWN_SECTIONS.contains(&&*name.text));
+        shared.map(|(name, node)| (name.text.clone(), json(node))).collect()
+    }
+
     /// Returns the place of a policy in the file, such as `tidegate.yaml:12:5`; `None` if the file has no policy of
     /// this name.
     #[must_use]
@@ -103,6 +122,21 @@ impl Config {
             }
         }
         Self::build(tree, findings)
+    }
+}
+
+fn json(node: &Node) -> Json {
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Bool(bool) => (*bool).into(),
+        // One that JSON writes in another way stays as it was written.
+        Value::Number(text) => match serde_json::from_str::<Number>(text) {
+            Ok(number) if number.to_string() == *text => number.into(),
+            _ => text.as_str().into(),
+        },
+        Value::Text(text) => text.as_str().into(),
+        Value::List(nodes) => nodes.iter().map(json).collect(),
+        Value::Map(entries) => entries.iter().map(|(name, node)| (name.text.clone(), json(node))).collect(),
     }
 }
 

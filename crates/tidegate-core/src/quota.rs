@@ -6,6 +6,7 @@
 mod builder;
 mod divided;
 mod granted;
+mod seen;
 
 use core::time::Duration;
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::HeaderName;
+use serde_json::{Value, json};
 use tidegate::config::{Envoy, Written};
 use tidegate::http_answer::server_parts::Window;
 use tidegate::http_answer::{HeaderForm, over};
@@ -229,6 +230,13 @@ impl ActiveConfig {
         }
     }
 
+    /// Tells the sight that this configuration comes into force.
+    pub(crate) fn tell(&self, sight: &dyn Sight) {
+        let api: BTreeMap<&str, &str> = self.api.each().collect();
+        let policies = json!({ "file": self.written.as_ref().map(Written::to_json), "api": api });
+        sight.configured(self.number, &policies.to_string());
+    }
+
     /// Returns the policies whose limits no request has reached, and since when. Leaves out those that are off or
     /// have conditions.
     pub(crate) fn unreached(&self) -> impl Iterator<Item = (&str, Tick)> {
@@ -278,6 +286,17 @@ impl ActiveConfig {
     pub(crate) fn keys_by(&self, name: &str) -> bool {
         self.set.policies().iter().any(|policy| policy.by.iter().any(|by| by == name))
     }
+}
+
+/// Returns a policy as it was written, from the text that the sight was told ([`ActiveConfig::tell`]): as it was put
+/// through the API, or JSON of the file's. `None` if the text has no such policy.
+pub(crate) fn policy_as_written(policies: &str, name: &str) -> Option<String> {
+    let policies: Value = serde_json::from_str(policies).ok()?;
+    if let Some(text) = policies["api"][name].as_str() {
+        return Some(text.to_owned());
+    }
+    let of_file = policies["file"]["policies"].as_array()?;
+    of_file.iter().find(|policy| policy["name"] == name).map(Value::to_string)
 }
 
 fn over_headers(settings: &Settings) -> over::Headers {

@@ -124,6 +124,9 @@ impl Decider {
             .with_issuer(&ticket_seal.issuer);
         let started = gate.now();
         let live = ActiveConfig::new(settings, &metrics, sight.as_ref(), None, started);
+        if let Some(sight) = &sight {
+            live.tell(&**sight);
+        }
         let base = Arc::new(Base {
             gate,
             live: ArcSwap::from_pointee(live),
@@ -204,6 +207,9 @@ impl Decider {
         }
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
             self.metrics.protection.forget_breakers(&policy.name);
+        }
+        if let Some(sight) = sight {
+            live.tell(&**sight);
         }
         let anew = self.breakers.follow(&before, &live);
         self.base.live.store(Arc::new(live));

@@ -36,6 +36,7 @@ mod app;
 mod auth;
 mod body;
 mod connections;
+mod decided_again;
 mod decider;
 mod denial_log;
 mod doors;
@@ -46,6 +47,7 @@ mod options;
 mod otlp;
 mod problem;
 mod proxy;
+mod refusal_record;
 mod refused_requests;
 mod reload;
 mod requests;
@@ -68,7 +70,7 @@ pub use otlp::{OtlpError, otlp_of};
 pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
-pub use sight::{Changed, Seen, Sight, Trial, Verdict, Vitals, WatchedServer};
+pub use sight::{Changed, Recalled, RefusalRecord, Seen, Sight, Trial, Verdict, Vitals, WatchedServer};
 pub use stores::{
     DecidedIn, OpenStore, OpenStoreError, PolicyCost, check_store, open_coordinator, open_store, round_trips,
 };

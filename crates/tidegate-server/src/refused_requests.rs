@@ -21,6 +21,8 @@ use tidegate::priority::Priority;
 use tidegate::{Cost, Tick};
 use ulid::Ulid;
 
+use crate::decided_again::AskedLimit;
+
 /// The number of shards: enough that two of a handful of cores seldom need the same one.
 const SHARDS: usize = 16;
 /// The bits of the masked place: 5 for the shard, 27 for the sequence. 5 bits number twice as many shards as there
@@ -28,10 +30,22 @@ const SHARDS: usize = 16;
 const PLACE_BITS: u32 = 32;
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
+/// Headers that hold secrets. They are remembered only if a policy's key is made of them.
+const SECRET: [&str; 4] = [
+    "request.header.authorization",
+    "request.header.cookie",
+    "request.header.proxy-authorization",
+    "request.header.x-api-key",
+];
 /// The longest request that is kept, in bytes: one long value, or twice the headers of a browser.
 const MAX_REQUEST: usize = 8 * 1024;
 /// The size of an entry beside its attributes.
 const OVERHEAD: usize = size_of::<KeptRequest>();
+
+/// Returns whether an attribute holds a secret.
+pub(crate) fn is_secret(attribute: &str) -> bool {
+    SECRET.contains(&attribute)
+}
 
 /// A bounded memory of refused requests; keeps the newest.
 #[derive(Debug)]
@@ -97,6 +111,8 @@ pub(crate) struct SeenLimit {
     pub(crate) of: u64,
     /// `None` if the limit allowed the request.
     pub(crate) retry: Option<Retry>,
+    /// What it takes to decide it again; `None` if no limit applied, or the cost was not known.
+    pub(crate) asked: Option<AskedLimit>,
 }
 
 impl Record {
@@ -136,7 +152,7 @@ pub(crate) struct RefusedRequest {
 
 impl RefusedRequest {
     /// Copies a request without its `secret` attributes; `None` if it is too long.
-    fn new(
+    pub(crate) fn new(
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,
         secret: impl Fn(&str) -> bool,

@@ -93,6 +93,38 @@ pub struct Trial {
     pub cancelled: Arc<AtomicBool>,
 }
 
+/// A refusal, for a record that outlives the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusalRecord {
+    /// The id of the decision. Its first 48 bits are the time, in milliseconds since 1970.
+    pub id: u128,
+    /// The digest of the refused key, as in the log; empty if no key was refused.
+    pub key: String,
+    /// The number of the configuration that refused it ([`Sight::configured`]).
+    pub configuration: u64,
+    /// All that is known of it, in a form that the server reads back. It has names of keys.
+    pub text: String,
+}
+
+/// What a record has of a refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recalled {
+    /// It has it.
+    Found {
+        /// The text of [`RefusalRecord`].
+        text: String,
+        /// The policies of the configuration that refused it ([`Sight::configured`]), if they are still kept.
+        policies: Option<String>,
+    },
+    /// It has it not.
+    Missing {
+        /// Which bound left it out, in a sentence without a full stop.
+        why: String,
+        /// The refusal of the same key that is kept and nearest in time.
+        nearest: Option<u128>,
+    },
+}
+
 /// Counts of the whole server since its start, and its state.
 #[derive(Clone, Debug, Default)]
 pub struct Vitals {
@@ -143,6 +175,31 @@ pub trait Sight: fmt::Debug + Send + Sync {
 
     /// Learns of a change.
     fn changed(&self, changed: Changed);
+
+    /// Learns that a configuration comes into force: its number, and its policies as text. Called before the first
+    /// decision under it.
+    fn configured(&self, number: u64, policies: &str) {
+        let _ = (number, policies);
+    }
+
+    /// Returns whether the record of a refusal is wanted, before anything is copied for it. `policy` and `key` as in
+    /// [`Seen`]; without a policy, `key` stands for what refused. Never waits, and takes some nanoseconds.
+    fn wants_refusal(&self, policy: Option<u16>, key: u64, at: Tick) -> bool {
+        let _ = (policy, key, at);
+        false
+    }
+
+    /// Takes the record of a refusal that it wants. Never waits for the disk.
+    fn refused(&self, record: RefusalRecord) {
+        let _ = record;
+    }
+
+    /// Returns what is recorded of a refusal; `None`: nothing is recorded here. `key`: the digest of its key, if it is
+    /// known, to find others of the same key. May read the disk.
+    fn recall(&self, id: u128, key: Option<&str>) -> Option<Recalled> {
+        let _ = (id, key);
+        None
+    }
 
     /// Returns what `/v1/live` sends: one JSON object a second, the same text for all listeners.
     fn live(&self) -> watch::Receiver<Arc<str>>;

@@ -3,11 +3,12 @@
 //! Doors tell each decision of each policy to [`feed`]; one thread makes everything from it: [`board`] the counts of each
 //! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal, [`traffic`] the
 //! requests of the last hour, on which [`lab`] tries other limits, [`query`] what was asked for. [`changes`] is who changed
-//! what. [`pages`] show all this under `/ui/`, by the server's own paths.
+//! what, [`record`] whom was refused what. [`pages`] show all this under `/ui/`, by the server's own paths.
 
 mod board;
 mod busiest;
 mod changes;
+mod engine_file;
 mod feed;
 mod history;
 mod lab;
@@ -15,6 +16,7 @@ mod live;
 mod numbers;
 mod pages;
 mod query;
+mod record;
 mod sketch;
 mod traffic;
 mod usual;

@@ -25,8 +25,9 @@ use foldhash::fast::RandomState;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Seen, Sight, Trial, Vitals, WatchedServer};
+use tidegate_server::{Changed, Recalled, RefusalRecord, Seen, Sight, Trial, Vitals, WatchedServer};
 use tokio::sync::watch;
 
 use crate::board::{Board, LastMinute};
@@ -39,6 +40,7 @@ use crate::live;
 use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
 use crate::query::{self, DEFAULT_WINDOW, LONGEST_WINDOW, Pairs, Wrong, unknown_policy};
+use crate::record::Record;
 use crate::traffic::Traffic;
 use crate::usual::{self, Usual};
 
@@ -69,15 +71,17 @@ const LONGEST_TRIAL: Duration = Duration::from_secs(2);
 
 /// Sees the decisions of a server, and answers its pages.
 ///
-/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 36 MiB for the
-/// requests of the last hour, and what the busiest keys and the history take. Trying a limit takes as much again as those
-/// requests. What happens faster than it can be counted is dropped, and the number dropped is
-/// shown.
+/// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 4 MiB for refusals
+/// that wait to be recorded, 36 MiB for the requests of the last hour, and what the busiest keys and the history take.
+/// Trying a limit takes as much again as those requests. What happens faster than it can be counted is dropped, and the
+/// number dropped is shown.
 pub struct Watch {
     pub(crate) feed: Feed,
     told: Mutex<Vec<Told>>,
     pub(crate) state: Mutex<State>,
     pub(crate) history: Arc<History>,
+    /// `None`: nothing is kept on disk.
+    record: Option<Record>,
     pub(crate) lines: Mutex<live::Lines>,
     changes: Changes,
     pages: Pages,
@@ -134,8 +138,9 @@ impl fmt::Debug for Watch {
 impl Watch {
     /// Opens the history, and starts the thread, which waits until the server begins ([`Sight::begin`]).
     ///
-    /// The history's file is in `folder`, which is created; without one the history ends with the process. A file that
-    /// cannot be used is a warning in the log; the history is then kept in memory.
+    /// The files of the history and of the record of refusals are in `folder`, which is created; without one the history
+    /// ends with the process, and no refusal is recorded. A file that cannot be used is a warning in the log; the history is
+    /// then kept in memory.
     ///
     /// # Errors
     /// The system starts no thread.
@@ -148,9 +153,12 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Writes what is not in the history's file yet: for the end of the server. Later seconds are not written. Dropping
-    /// the watch does the same.
+    /// Writes what is not in the files of the history and the record yet: for the end of the server. What comes later is
+    /// not written. Dropping the watch does the same.
     pub fn close(&self) {
+        if let Some(record) = &self.record {
+            record.close();
+        }
         self.history.close();
     }
 
@@ -160,7 +168,15 @@ impl Watch {
             tracing::warn!("{why}; it is kept in memory, and ends with the process");
         }
         let history = Arc::new(history);
+        let record = folder.map(|folder| {
+            let (record, unusable) = Record::open(folder, now_ms());
+            if let Some(why) = unusable {
+                tracing::warn!("{why}");
+            }
+            record
+        });
         Self {
+            record,
             feed: Feed::new(),
             told: Mutex::default(),
             state: Mutex::new(State::new(now)),
@@ -372,6 +388,29 @@ impl Sight for Watch {
 
     fn changed(&self, changed: Changed) {
         self.changes.note(changed);
+    }
+
+    fn configured(&self, number: u64, policies: &str) {
+        if let Some(record) = &self.record {
+            record.configured(number, policies);
+        }
+    }
+
+    fn wants_refusal(&self, policy: Option<u16>, key: u64, at: Tick) -> bool {
+        // The same key under two policies is two keys.
+        let number = policy.map_or(0, |policy| u64::from(policy) + 1);
+        let key = key ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        self.record.as_ref().is_some_and(|record| record.wants(key, at.as_nanos()))
+    }
+
+    fn refused(&self, record: RefusalRecord) {
+        if let Some(own) = &self.record {
+            own.push(record);
+        }
+    }
+
+    fn recall(&self, id: u128, key: Option<&str>) -> Option<Recalled> {
+        self.record.as_ref().map(|record| record.recall(id, key))
     }
 
     fn live(&self) -> watch::Receiver<Arc<str>> {

@@ -145,6 +145,7 @@ pub(crate) fn why(why: &Why, printer: &Printer) -> Result<Exit> {
     let explain = Explain {
         attributes: Vec::new(),
         id: Some(id.to_owned()),
+        digest: digest(&text).map(str::to_owned),
         cost: None,
         priority: None,
         policies: PolicyFile { config: None },
@@ -165,6 +166,16 @@ fn decision_id(text: &str) -> Option<&str> {
     });
     let after = labelled.min().and_then(|from| ids(&text[from..]).next());
     after.or_else(|| ids(text).next())
+}
+
+/// Returns the digest of a key in a text, if there is one: `#` and 16 digits.
+fn digest(text: &str) -> Option<&str> {
+    const LENGTH: usize = 17;
+    text.match_indices('#').find_map(|(at, _)| {
+        let digest = text.get(at..at + LENGTH)?;
+        let ends = !text[at + LENGTH..].starts_with(|char: char| char.is_ascii_alphanumeric());
+        (ends && digest[1..].bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digest)
+    })
 }
 
 /// Returns all words of a text that have the form of a ULID.
@@ -220,7 +231,11 @@ fn ask_server(source: &ExplainSource, url: &ServerUrl, explain: &Explain, printe
     let answer = match &explain.id {
         Some(id) => {
             let mut query = form_urlencoded::Serializer::new(String::new());
-            asked(url, &format!("{}&", query.append_pair("id", id).finish()), None, printer)?
+            query.append_pair("id", id);
+            if let Some(digest) = &explain.digest {
+                query.append_pair("digest", digest);
+            }
+            asked(url, &format!("{}&", query.finish()), None, printer)?
         }
         None => {
             let attributes: Map<_, _> =
@@ -272,6 +287,11 @@ mod tests {
         }
         for text in ["", "abcdefghijklmnopqrstuvwxyz", "81J9ZQ4M8XT5B0K3W2V7C6D1EF", "decision_id=\u{e9}"] {
             assert_eq!(decision_id(text), None, "{text}");
+        }
+        let line = format!("decision_id={ID} key=\"#5c1f20cf0b14e7a9\"");
+        assert_eq!(digest(&line), Some("#5c1f20cf0b14e7a9"));
+        for text in ["", "#", "#5c1f20cf0b14e7a", "#5c1f20cf0b14e7a9f", "#é5c1f20cf0b14e7a9"] {
+            assert_eq!(digest(text), None, "{text}");
         }
         assert_eq!(decision_id(&format!("{ID}0")), None, "a longer word");
         assert_eq!(decision_id(&ID.to_ascii_lowercase()), Some(&*ID.to_ascii_lowercase()));

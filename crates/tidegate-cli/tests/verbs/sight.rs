@@ -286,3 +286,66 @@ fn the_live_view_has_no_colours_where_none_are_wanted() {
         top.ends(0);
     }
 }
+
+/// "Why was this refused last Tuesday?": the server has been restarted since, and the limit is another one.
+#[cfg(unix)]
+#[test]
+fn two_hundred_refusals_are_explained_after_a_reload_and_a_restart() {
+    let desk = Desk::new();
+    let file = |rate: &str| {
+        FILE.replace("policies:", "store: { kind: disk, path: counters }\npolicies:").replace("1/day", rate)
+    };
+    desk.write("p.yaml", file("1/day"));
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let refused: Vec<(String, String)> = (0..200)
+        .map(|number| {
+            let ip = format!("10.0.0.{number}");
+            serving.check(&ip);
+            let answer = value(&serving.check(&ip).body_mut().read_to_string().unwrap());
+            assert_eq!(answer["decision"], "denied", "{answer}");
+            (ip, answer["decision_id"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    desk.write("p.yaml", file("9/day"));
+    until("the new limit is in force", || {
+        let told = value(&serving.text(&format!("/v1/explain?id={}", refused[0].1)));
+        told["configuration"]["in_force"] == false
+    });
+    let explained = |serving: &Serving, from: &str| {
+        let each = refused.iter().map(|(ip, id)| {
+            let told = value(&serving.text(&format!("/v1/explain?id={id}&reveal=true")));
+            assert_eq!((&told["from"], &told["decision"]), (&json!(from), &json!("denied")), "{told}");
+            assert_eq!(told["key"], format!("client.ip={ip}"), "{told}");
+            assert_eq!(told["configuration"]["in_force"], false, "{told}");
+            assert_eq!(
+                (&told["limits"][0]["of"], &told["limits"][0]["state_known"]),
+                (&json!(1), &json!(true))
+            );
+            told
+        });
+        each.collect::<Vec<_>>()
+    };
+    let before = explained(&serving, "memory");
+    serving.stop();
+
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let after = explained(&serving, "record");
+    for (before, after) in before.iter().zip(&after) {
+        for name in ["policy", "refused_by", "retry_after_ms", "limits"] {
+            assert_eq!(before[name], after[name], "{name}");
+        }
+        assert!(after["policy_then"].as_str().unwrap().contains("1/day"), "{after}");
+        assert_eq!(after["now"]["answers"], "now", "{after}");
+    }
+    let (_, id) = &refused[0];
+    let with = |rate: &str| {
+        let body = json!({ "with": { "policy": "per-ip", "limit": { "rate": rate } } });
+        let path = format!("/v1/explain?id={id}");
+        value(&serving.ask(&path, Some(&body)).body_mut().read_to_string().unwrap())["with"]["decision"]
+            .take()
+    };
+    assert_eq!((with("1/day"), with("2/day")), (json!("denied"), json!("allowed")));
+    let why = desk.run(&["why", id, "--server", serving.url()]).code(1).out;
+    assert!(why.starts_with("DENIED by per-ip") && why.contains("of an earlier run of the server"), "{why}");
+}

@@ -82,6 +82,11 @@ impl Gcra {
         GcraState(Schedule::new(self.pace.scaled(last) + u128::from(spent), last))
     }
 
+    /// Returns the state last changed at `last`, from which on `spent` scaled time passes until the limit is full.
+    pub(crate) fn owing(&self, last: Tick, spent: u128) -> GcraState {
+        GcraState(Schedule::new(self.pace.scaled(last).saturating_add(spent), last))
+    }
+
     /// Returns the two numbers from which [`Gcra::state`] makes this state. `None`: the state holds more than these,
     /// because charges were settled out of order, or the limit was full before its last change.
     #[must_use]

@@ -60,6 +60,11 @@ impl LeakyBucket {
     pub const fn capacity(&self) -> u64 {
         self.pace.at_once
     }
+
+    /// Returns the state last changed at `last`, from which on `spent` scaled time passes until the bucket is dry.
+    pub(crate) fn owing(&self, last: Tick, spent: u128) -> LeakyBucketState {
+        LeakyBucketState(Schedule::new(self.pace.scaled(last).saturating_add(spent), last))
+    }
 }
 
 kept_as_schedule!(LeakyBucket, LeakyBucketState, |limit, line, ask| limit.pace.decide(line, ask));

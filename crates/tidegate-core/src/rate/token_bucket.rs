@@ -105,6 +105,12 @@ impl TokenBucket {
         &self.bandwidths
     }
 
+    /// Returns the state of a bucket with one bandwidth, last changed at `last`: the amount spent, and with a refill at
+    /// once the nanoseconds of the running period that have passed.
+    pub(crate) fn owing(last: Tick, spent: u128, into: u64) -> TokenBucketState {
+        TokenBucketState::new(last, &[Level::of(spent, into)], 0, None)
+    }
+
     /// Returns the levels at a tick. A missing level counts as fresh; that happens only in a state decoded from foreign bytes.
     fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));

@@ -370,6 +370,54 @@ policies:
     assert!(!hidden.text.contains("203.0.113.77") && hidden.text.contains("DENIED by per-ip"), "{hidden:?}");
 }
 
+/// The recorded refusal is decided again by what was spent then, whatever has happened since.
+#[tokio::test]
+async fn another_limit_decides_by_what_was_spent_then() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: per-ip, by: [client.ip], limit: { algorithm: gcra, rate: 2/min, burst: 3 } }
+  - { name: log, mode: shadow, limit: { algorithm: sliding-log, rate: 2/h } }
+",
+    )
+    .await;
+    for _ in 0..3 {
+        assert_eq!(server.check("203.0.113.77").await.status, StatusCode::OK);
+    }
+    let id = server.check("203.0.113.77").await.json()["decision_id"].as_str().unwrap().to_owned();
+    server.clock.advance(Duration::from_secs(3600));
+    let with = async |policy: &str, limit: &str| {
+        let body = format!(r#"{{"with": {{"policy": "{policy}", "limit": {limit}}}}}"#);
+        server.post(&format!("/v1/explain?id={id}"), &body).await
+    };
+    let same = with("per-ip", r#"{"algorithm": "gcra", "rate": "2/min", "burst": 3}"#).await;
+    assert_eq!(same.status, StatusCode::OK, "{}", same.text);
+    let same = same.json();
+    for (name, value) in [
+        ("decision", json!("denied")),
+        ("has", json!(0)),
+        ("of", json!(3)),
+        ("retry_after_ms", json!(30_000)),
+    ] {
+        assert_eq!(same["with"][name], value, "{name}: {same}");
+    }
+    assert_eq!((&same["limits"][0]["state_known"], &same["from"]), (&json!(true), &json!("memory")));
+    let larger = with("per-ip", r#"{"algorithm": "gcra", "rate": "2/min", "burst": 4}"#).await.json();
+    assert_eq!((&larger["with"]["decision"], &larger["with"]["has"]), (&json!("allowed"), &json!(1)));
+    let says = "with gcra 2/min burst 4 for per-ip: would have been ALLOWED, had 1 of 4";
+    assert!(larger["lines"].as_array().unwrap().contains(&json!(says)), "{larger}");
+    let unknown = with("log", r#"{"rate": "9/h"}"#).await.json();
+    assert_eq!(unknown["with"]["decision"], json!(null), "{unknown}");
+    for (policy, limit) in
+        [("other", r#"{"rate": "9/h"}"#), ("per-ip", r#"{"rate": "9/x"}"#), ("per-ip", "{}")]
+    {
+        assert_eq!(with(policy, limit).await.status, StatusCode::BAD_REQUEST, "{policy} {limit}");
+    }
+    let check = server.post(&format!("/v1/explain?id={id}"), r#"{"attributes": {}}"#).await;
+    assert_eq!(check.status, StatusCode::BAD_REQUEST, "{}", check.text);
+}
+
 /// A request that is too long to be kept has its record all the same.
 #[tokio::test]
 async fn the_record_of_a_long_request_says_that_the_request_is_not_kept() {

@@ -11,7 +11,7 @@ use tidegate_server::{OpenStore, Verdict, WatchedServer};
 use tokio::net::TcpStream;
 
 use crate::running::engine::{ERRS, Engine};
-use crate::running::sight::RecordedSight;
+use crate::running::sight::{RecordedSight, Told};
 use crate::running::wire::{read_until, rest, sent};
 use crate::running::{Answer, NOON, Running, send, start, start_with, until};
 
@@ -242,6 +242,62 @@ policies:
     let (what, who, reason, text) = &changes[0];
     assert_eq!((*what, who.as_str(), reason.as_str()), ("policies", "file", ""));
     assert_eq!(text, "per-ip: limit gcra 10/min burst 3 -> gcra 6/min burst 2");
+}
+
+/// What another run of the server has refused is explained from what it gave to the record.
+#[tokio::test]
+async fn refusals_that_are_wanted_are_explained_by_the_next_run() {
+    let (server, sight) = seen(FILE).await;
+    let refuse = async |server: &Running, ip: &str| {
+        let mut last = None;
+        for _ in 0..3 {
+            last = Some(server.check(ip).await.json());
+        }
+        last.unwrap()["decision_id"].as_str().unwrap().to_owned()
+    };
+    let unwanted = refuse(&server, "203.0.113.9").await;
+    sight.told.lock().wants_refusals = true;
+    let wanted = refuse(&server, "203.0.113.8").await;
+    let (record, configured) = {
+        let told = sight.told.lock();
+        let [(first, key), (second, other)] = told.asked_refusals[..] else { panic!("{told:?}") };
+        assert_eq!((first, second), (Some(0), Some(0)));
+        assert_ne!(key, other);
+        let [record] = &told.refusals[..] else { panic!("{told:?}") };
+        (record.clone(), told.configured.clone())
+    };
+    assert_eq!(configured.len(), 1);
+    assert_eq!((record.configuration, record.key.starts_with('#')), (1, true));
+
+    let before = server.get(&format!("/v1/explain?id={wanted}&reveal=true")).await.json();
+    let next = Arc::new(RecordedSight::default());
+    *next.told.lock() = Told { refusals: vec![record.clone()], configured, ..Told::default() };
+    let own = Arc::clone(&next);
+    let server = start_with(FILE, |mut options| {
+        options.sight = Some(own);
+        options
+    })
+    .await;
+    let after = server.get(&format!("/v1/explain?id={wanted}&reveal=true")).await.json();
+    for name in ["decided_at", "policy", "refused_by", "key", "retry_after_ms", "limits", "limits_left_out"] {
+        assert_eq!(after[name], before[name], "{name}");
+    }
+    assert_eq!((&before["from"], &after["from"]), (&json!("memory"), &json!("record")));
+    assert_eq!(after["configuration"], json!({ "number": 1, "in_force": false }), "of another run");
+    let then = after["policy_then"].as_str().unwrap();
+    assert!(then.contains("\"burst\":2") && then.contains("per-ip"), "{then}");
+    assert_eq!(after["now"]["decision"], "allowed", "{after}");
+    let body =
+        r#"{"with": {"policy": "per-ip", "limit": {"algorithm": "gcra", "rate": "10/min", "burst": 3}}}"#;
+    let with = server.post(&format!("/v1/explain?id={wanted}"), body).await.json();
+    assert_eq!(with["with"]["decision"], "allowed", "{with}");
+
+    let gone = server.get(&format!("/v1/explain?id={unwanted}")).await;
+    assert_eq!(gone.status, StatusCode::NOT_FOUND);
+    assert!(gone.detail().ends_with("nor in the record: the queue was full"), "{}", gone.detail());
+    let digest = record.key.replace('#', "%23");
+    let gone = server.get(&format!("/v1/explain?id={unwanted}&digest={digest}")).await.json();
+    assert_eq!(gone["nearest"], json!(wanted), "{gone}");
 }
 
 #[tokio::test]

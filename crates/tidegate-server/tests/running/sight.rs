@@ -8,7 +8,8 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response};
 use hyper::body::Bytes;
 use parking_lot::Mutex;
-use tidegate_server::{Changed, Seen, Sight, Trial, Verdict, WatchedServer};
+use tidegate::Tick;
+use tidegate_server::{Changed, Recalled, RefusalRecord, Seen, Sight, Trial, Verdict, WatchedServer};
 use tokio::sync::watch;
 
 /// Records what it is told, and answers in its own words.
@@ -29,6 +30,12 @@ pub(crate) struct Told {
     /// Policy, key, name, digest.
     pub(crate) named: Vec<(u16, u64, String, String)>,
     pub(crate) changes: Vec<Changed>,
+    /// The numbers of configurations, and their policies.
+    pub(crate) configured: Vec<(u64, String)>,
+    /// Whether refusals are wanted, of whom it was asked, and those that were given.
+    pub(crate) wants_refusals: bool,
+    pub(crate) asked_refusals: Vec<(Option<u16>, u64)>,
+    pub(crate) refusals: Vec<RefusalRecord>,
     pub(crate) began: Option<Arc<dyn WatchedServer>>,
 }
 
@@ -90,6 +97,32 @@ impl Sight for RecordedSight {
 
     fn changed(&self, changed: Changed) {
         self.told.lock().changes.push(changed);
+    }
+
+    fn configured(&self, number: u64, policies: &str) {
+        self.told.lock().configured.push((number, policies.to_owned()));
+    }
+
+    fn wants_refusal(&self, policy: Option<u16>, key: u64, _: Tick) -> bool {
+        let mut told = self.told.lock();
+        told.asked_refusals.push((policy, key));
+        told.wants_refusals
+    }
+
+    fn refused(&self, record: RefusalRecord) {
+        self.told.lock().refusals.push(record);
+    }
+
+    fn recall(&self, id: u128, key: Option<&str>) -> Option<Recalled> {
+        let told = self.told.lock();
+        if let Some(found) = told.refusals.iter().find(|record| record.id == id) {
+            let policies = told.configured.iter().find(|(number, _)| *number == found.configuration);
+            let policies = policies.map(|(_, policies)| policies.clone());
+            return Some(Recalled::Found { text: found.text.clone(), policies });
+        }
+        let nearest = told.refusals.iter().find(|record| Some(record.key.as_str()) == key);
+        let nearest = nearest.map(|record| record.id);
+        Some(Recalled::Missing { why: "the queue was full".to_owned(), nearest })
     }
 
     fn live(&self) -> watch::Receiver<Arc<str>> {

@@ -9,20 +9,14 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{
-    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError,
-};
+use redb::{Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, TableError};
 
 use super::codec::{Packer, Row, Rows};
 use super::tiers::{DAY, Deltas, SERVER, Tier, absorb_row, times};
+use crate::engine_file::{self, EngineFile, FileError, guarded};
 
 /// The name of the file in its folder.
 pub(crate) const NAME: &str = "history.redb";
@@ -44,9 +38,6 @@ pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;
 pub(crate) const MOST_CHANGES: usize = 200;
 pub(crate) const MOST_CHANGES_BYTES: usize = 8 << 20;
 
-/// The size of the engine's page cache, in bytes.
-const CACHE: usize = 4 << 20;
-
 /// The format version that this build writes, and the newest that it reads.
 const FORM: u64 = 1;
 
@@ -62,58 +53,9 @@ pub(crate) enum Location {
     Folder(PathBuf),
 }
 
-#[derive(Debug)]
-pub(crate) enum FileError {
-    System(String),
-    InUse,
-    Damaged(String),
-    Newer(String),
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::System(what) | Self::Newer(what) => f.write_str(what),
-            Self::InUse => f.write_str("another process has the file open"),
-            Self::Damaged(what) => write!(f, "the file is damaged: {what}"),
-        }
-    }
-}
-
-impl From<io::Error> for FileError {
-    fn from(error: io::Error) -> Self {
-        Self::System(error.to_string())
-    }
-}
-
-impl From<redb::Error> for FileError {
-    fn from(error: redb::Error) -> Self {
-        match error {
-            // Not a file of the engine, or a part of one.
-            redb::Error::Io(error)
-                if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
-            {
-                Self::Damaged(error.to_string())
-            }
-            redb::Error::Io(error) => Self::System(error.to_string()),
-            // Of a write after one that failed, or by a reader meanwhile.
-            redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
-                Self::System("an earlier write has failed".to_owned())
-            }
-            redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Self::InUse,
-            redb::Error::UpgradeRequired(version) => Self::Newer(format!("its engine's form is {version}")),
-            other => Self::Damaged(other.to_string()),
-        }
-    }
-}
-
 /// An open file, locked against other processes until it is dropped.
 #[derive(Debug)]
-pub(crate) struct HistoryFile {
-    engine: Database,
-    path: Option<PathBuf>,
-    inode: Option<(u64, u64)>,
-}
+pub(crate) struct HistoryFile(EngineFile);
 
 /// A file as it was found.
 #[derive(Debug)]
@@ -148,66 +90,14 @@ pub(crate) struct Work<'w> {
 
 /// Opens or makes the file. One that cannot be read is put aside with a warning, and another one is begun.
 pub(crate) fn open(location: &Location) -> Result<Opened, FileError> {
-    let folder = match location {
-        Location::Memory => return guarded(|| read(in_memory()?, None, None)),
-        Location::Folder(folder) => folder,
-    };
-    match guarded(|| open_file(folder)) {
-        Err(FileError::Damaged(what)) => {
-            let (path, aside) = (folder.join(NAME), folder.join(DAMAGED));
-            std::fs::rename(&path, &aside)?;
-            tracing::warn!(
-                path = %aside.display(), what, "the file of the history is damaged; it is put aside, and begun anew"
-            );
-            guarded(|| open_file(folder))
-        }
-        opened => opened,
+    match location {
+        Location::Memory => guarded(|| read(engine_file::in_memory()?)),
+        Location::Folder(folder) => engine_file::open(folder, NAME, DAMAGED, "history", read),
     }
 }
 
-fn open_file(folder: &Path) -> Result<Opened, FileError> {
-    make_folder(folder)?;
-    let path = folder.join(NAME);
-    if std::fs::symlink_metadata(&path).is_ok_and(|known| known.is_symlink()) {
-        let what = "it is a symbolic link, which is not followed";
-        return Err(FileError::System(what.to_owned()));
-    }
-    let file = private(OpenOptions::new().read(true).write(true).create(true).truncate(false)).open(&path)?;
-    let inode = inode_of(&file);
-    // Put there since it was looked at.
-    if inode_at(&path) != inode {
-        return Err(FileError::System("another file has taken its place".to_owned()));
-    }
-    read(on_disk(file)?, Some(path), inode)
-}
-
-/// The whole file is read and checked now, or altered pages would only be found when they are needed.
-fn on_disk(file: File) -> Result<Database, FileError> {
-    let open = || -> Result<Database, DatabaseError> {
-        let backend = FileBackend::new(file)?;
-        Database::builder()
-            .set_cache_size(CACHE)
-            .set_check_integrity_on_open(true)
-            .create_with_backend(backend)
-    };
-    open().map_err(|error| redb::Error::from(error).into())
-}
-
-fn in_memory() -> Result<Database, FileError> {
-    let made = Database::builder().set_cache_size(1 << 20).create_with_backend(InMemoryBackend::new());
-    made.map_err(|error| redb::Error::from(error).into())
-}
-
-/// Calls engine code that reads a possibly damaged file: a panic counts as damage.
-fn guarded<T, E: Into<FileError>>(then: impl FnOnce() -> Result<T, E>) -> Result<T, FileError> {
-    match catch_unwind(AssertUnwindSafe(then)) {
-        Ok(done) => done.map_err(Into::into),
-        Err(_) => Err(FileError::Damaged("its engine cannot read it".to_owned())),
-    }
-}
-
-fn read(engine: Database, path: Option<PathBuf>, inode: Option<(u64, u64)>) -> Result<Opened, FileError> {
-    let file = HistoryFile { engine, path, inode };
+fn read(file: EngineFile) -> Result<Opened, FileError> {
+    let file = HistoryFile(file);
     let state = file.prepare()?;
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
@@ -224,7 +114,7 @@ struct FileState {
 impl HistoryFile {
     /// Makes the tables of a new file, and reads the state.
     fn prepare(&self) -> Result<FileState, redb::Error> {
-        let reading = self.engine.begin_read()?;
+        let reading = self.0.engine.begin_read()?;
         match reading.open_table(STATE) {
             Ok(table) => {
                 let number = |name: &str| -> Result<u64, redb::Error> {
@@ -236,7 +126,7 @@ impl HistoryFile {
             Err(error) => return Err(error.into()),
         }
         drop(reading);
-        let writing = self.engine.begin_write()?;
+        let writing = self.0.engine.begin_write()?;
         writing.open_table(BLOCKS)?;
         writing.open_table(CHANGES)?;
         let mut table = writing.open_table(STATE)?;
@@ -248,7 +138,7 @@ impl HistoryFile {
     }
 
     fn contents(&self) -> Result<(BTreeMap<u64, Arc<str>>, Extent), redb::Error> {
-        let reading = self.engine.begin_read()?;
+        let reading = self.0.engine.begin_read()?;
         let blocks = reading.open_table(BLOCKS)?;
         let mut extent = Extent { oldest: oldest(&blocks, &mut Packer::default())?, ..Extent::default() };
         for block in blocks.iter()? {
@@ -265,7 +155,7 @@ impl HistoryFile {
 
     /// Returns whether the file is still there under its name.
     pub(crate) fn is_in_place(&self) -> bool {
-        self.inode.is_none() || self.path.as_deref().is_none_or(|path| inode_at(path) == self.inode)
+        self.0.is_in_place()
     }
 
     /// Reads the rows of a policy in some short ranges of times, each from its first on and before its second. Returns the
@@ -280,7 +170,7 @@ impl HistoryFile {
         let mut packer = Packer::default();
         let mut blocks: HashMap<u64, Rows> = HashMap::new();
         let read = || -> Result<u64, redb::Error> {
-            let reading = self.engine.begin_read()?;
+            let reading = self.0.engine.begin_read()?;
             let written = reading.open_table(STATE)?.get("written")?.map_or(0, |number| number.value());
             let table = reading.open_table(BLOCKS)?;
             let first = first_of(&table, tier)?;
@@ -316,7 +206,7 @@ impl HistoryFile {
         extent: &Extent,
     ) -> Result<Extent, FileError> {
         let write = || -> Result<Extent, redb::Error> {
-            let mut writing = self.engine.begin_write()?;
+            let mut writing = self.0.engine.begin_write()?;
             writing.set_durability(Durability::Immediate)?;
             writing.open_table(STATE)?.insert("written", work.number)?;
             let mut table = writing.open_table(BLOCKS)?;
@@ -446,60 +336,4 @@ fn oldest(
         oldest = Some(oldest.map_or(first, |before| before.min(first)));
     }
     Ok(oldest)
-}
-
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match std::fs::metadata(folder) {
-        Ok(known) if known.is_dir() => Ok(()),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::NotADirectory, "there is a file of that name")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            private_folder(DirBuilder::new()).create(folder)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(unix)]
-fn private_folder(mut builder: DirBuilder) -> DirBuilder {
-    use std::os::unix::fs::DirBuilderExt as _;
-    builder.mode(0o700);
-    builder
-}
-
-#[cfg(not(unix))]
-fn private_folder(builder: DirBuilder) -> DirBuilder {
-    builder
-}
-
-#[cfg(unix)]
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    options.mode(0o600)
-}
-
-#[cfg(not(unix))]
-fn private(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
-}
-
-#[cfg(unix)]
-fn inode_of(file: &File) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
-    file.metadata().ok().map(|known| (known.dev(), known.ino()))
-}
-
-#[cfg(unix)]
-fn inode_at(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::symlink_metadata(path).ok().map(|known| (known.dev(), known.ino()))
-}
-
-#[cfg(not(unix))]
-fn inode_of(_: &File) -> Option<(u64, u64)> {
-    None
-}
-
-#[cfg(not(unix))]
-fn inode_at(_: &Path) -> Option<(u64, u64)> {
-    None
 }

@@ -1,11 +1,12 @@
-//! Why a request was refused: what happened then, from the record, and how the same request would go now.
+//! Why a request was refused: what happened then, from the record, how the same request would go now, and how another
+//! limit would have decided then.
 //!
 //! One box takes whatever has the decision's id in it. The box is sent as a form, since a log line is longer than a
 //! URL may be; the page behind it has the id in its URL.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::context::{Context, PageError};
 use super::words::{
@@ -31,7 +32,9 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
         });
     };
     let reveal = ctx.may("keys");
-    let pairs = [("id", &*id)].into_iter().chain(ctx.reveal());
+    // By it the server finds the nearest refusal of the same key, if this one is not kept.
+    let digest = ctx.param("digest").or_else(|| digest_in(asked)).map(|digest| ("digest", digest));
+    let pairs = [("id", &*id)].into_iter().chain(digest).chain(ctx.reveal());
     let answer = match ctx.get(&url("/v1/explain", pairs)).await {
         Ok(answer) => answer,
         Err(error) if error.status() == StatusCode::NOT_FOUND => {
@@ -43,12 +46,17 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
         }
         Err(error) => return Err(error),
     };
+    let other = other_limit(ctx, &id).await?;
     Ok(html! {
         h1 { "Why was " code { (id) } " refused?" }
         h2 { "Then" }
         (then(ctx, &answer, reveal))
         h2 { "Now" }
         (now(&answer))
+        @if list(&answer["limits"]).iter().any(|limit| limit["state_known"] == true) {
+            h2 { "With another limit" }
+            (with(ctx, &id, &answer, &other))
+        }
         h2 { "Another one" }
         (ask(ctx, ""))
     })
@@ -57,7 +65,10 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
 /// Takes the box: finds the id in it.
 pub(crate) async fn post(ctx: &Context<'_>) -> Result<String, PageError> {
     match id_in(ctx.field("q").unwrap_or_default()) {
-        Some(id) => Ok(url("/ui/why", &[("id", &id)])),
+        Some(id) => {
+            let digest = ctx.field("q").and_then(digest_in).map(|digest| ("digest", digest));
+            Ok(url("/ui/why", [("id", &*id)].into_iter().chain(digest)))
+        }
         None => Err(PageError::bad(
             "no decision id is in this text; an id has 26 letters and digits, such as 01M7XS19HMMY060HC3SR7CKCBR",
         )),
@@ -80,7 +91,8 @@ fn what_is_kept() -> Markup {
         p class="quiet" {
             "The id is in the header " code { "x-tidegate-decision-id" } ", in the body of a refusal ("
             code { "tidegate-decision-id" } "), and in the log (" code { "decision_id" }
-            "). Kept are the latest refusals of this server until it stops, and nothing of requests that passed."
+            "). Kept are the latest refusals of this server until it stops and, if it keeps files, of each refused key one a \
+             minute, and all up to 50 a second; nothing of requests that passed."
         }
     }
 }
@@ -104,7 +116,76 @@ fn then(ctx: &Context<'_>, answer: &Value, reveal: bool) -> Markup {
             }
         }
         (configuration(&answer["configuration"]))
+        @if let Some(policy) = answer["policy_then"].as_str() {
+            details { summary { "The policy as it was then" } pre { (cut(policy, 20_000)) } }
+        }
         (seen(answer))
+    }
+}
+
+/// Asks how another limit would have decided, if the URL names one. A limit that cannot be used is part of the page.
+async fn other_limit(ctx: &Context<'_>, id: &str) -> Result<Result<Value, String>, PageError> {
+    let (Some(policy), Some(rate)) = (ctx.param("policy"), ctx.param("rate")) else {
+        return Ok(Ok(Value::Null));
+    };
+    let mut limit = json!({ "rate": rate });
+    if let Some(burst) = ctx.param("burst") {
+        limit["burst"] = burst.parse::<u64>().map_or_else(|_| burst.into(), Value::from);
+    }
+    let body = json!({ "with": { "policy": policy, "limit": limit } });
+    match ctx.send(Method::POST, &url("/v1/explain", [("id", id)]), &body).await {
+        Ok(mut answer) => Ok(Ok(answer["with"].take())),
+        Err(error) if error.status() == StatusCode::BAD_REQUEST => Ok(Err(error.detail().to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
+/// A form for another limit, and what it would have decided.
+fn with(ctx: &Context<'_>, id: &str, answer: &Value, other: &Result<Value, String>) -> Markup {
+    let mut policies: Vec<&str> = Vec::new();
+    for limit in list(&answer["limits"]).iter().filter(|limit| limit["state_known"] == true) {
+        let policy = text(&limit["policy"]);
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    let chosen = ctx.param("policy").or_else(|| answer["policy"].as_str());
+    html! {
+        @match other {
+            Err(detail) => { p role="alert" { (mark(Mark::Trouble)) " " (cut(detail, 500)) "." } },
+            Ok(Value::Null) => { p { "It decides by what was spent then, as after a change of the configuration." } },
+            Ok(told) => (told_of(told)),
+        }
+        form method="get" action="/ui/why" {
+            input type="hidden" name="id" value=(id);
+            label for="policy" { "Policy" }
+            select id="policy" name="policy" {
+                @for policy in policies { option value=(policy) selected[chosen == Some(policy)] { (cut(policy, 80)) } }
+            }
+            label for="rate" { "Rate" }
+            input id="rate" name="rate" required placeholder="20/s" value=[ctx.param("rate")];
+            label for="burst" { "Burst" }
+            input id="burst" name="burst" inputmode="numeric" placeholder="40" value=[ctx.param("burst")];
+            button { "Decide" }
+        }
+    }
+}
+
+fn told_of(told: &Value) -> Markup {
+    let (limit, policy) = (cut(text(&told["limit"]), 200), cut(text(&told["policy"]), 80));
+    let had = match (told["has"].as_u64(), told["of"].as_u64()) {
+        (Some(has), Some(of)) => format!("; it would have had {} of {}", count(has), count(of)),
+        _ => String::new(),
+    };
+    html! {
+        p {
+            @match told["decision"].as_str() {
+                Some("allowed") => { (mark(Mark::Usual)) " It would have been " strong { "ALLOWED" } },
+                Some(_) => { (mark(Mark::Trouble)) " It would have been " strong { "DENIED" } },
+                None => { (mark(Mark::Unknown)) " It is not known how it would have gone" },
+            }
+            " with " code { (limit) } " for " (policy) (had) "."
+        }
     }
 }
 
@@ -238,6 +319,16 @@ fn id_in(text: &str) -> Option<String> {
     first.map(str::to_ascii_uppercase)
 }
 
+/// Finds the digest of a key in a text: `#` and 16 digits.
+fn digest_in(text: &str) -> Option<&str> {
+    const LENGTH: usize = 17;
+    text.match_indices('#').find_map(|(at, _)| {
+        let digest = text.get(at..at + LENGTH)?;
+        let ends = !text[at + LENGTH..].starts_with(|char: char| char.is_ascii_alphanumeric());
+        (ends && digest[1..].bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digest)
+    })
+}
+
 fn is_id(word: &str) -> bool {
     word.len() == 26
         && word.starts_with(|first: char| ('0'..='7').contains(&first))
@@ -246,8 +337,6 @@ fn is_id(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::context::canned::{Canned, pairs};
     use super::*;
 
@@ -261,8 +350,10 @@ mod tests {
             "limits": [{
                 "policy": "per-<i>", "mode": "enforce", "limit": "gcra 10/s burst 20", "result": "DENIED",
                 "shadow_limit": false, "counts": "units", "needs": 1, "has": 0, "kept_back": 0, "of": 20,
-                "retry": "after", "retry_after_ms": 9_000,
+                "retry": "after", "retry_after_ms": 9_000, "state_known": true,
             }],
+            "policy_then": "{\"name\":\"per-<i>\"}",
+            "with": { "policy": "per-<i>", "limit": "gcra 20/s burst 40", "decision": "allowed", "has": 20, "of": 40 },
             "limits_left_out": 2,
             "lines": ["DENIED by per-<i>", "now: would be ALLOWED"],
             "now": {
@@ -296,6 +387,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn another_limit_is_asked_and_what_is_wrong_with_it_is_told() {
+        let canned = Canned::new(vec![("/v1/explain", 200, record())]);
+        let query = pairs(&[("id", ID), ("policy", "per-<i>"), ("rate", "20/s"), ("burst", "40")]);
+        let shown = page(&canned.context("/ui/why", &query, &[])).await.unwrap().into_string();
+        assert!(shown.contains("It would have been <strong>ALLOWED</strong>"), "{shown}");
+        assert!(shown.contains("20 of 40") && shown.contains("The policy as it was then"), "{shown}");
+        assert!(!shown.contains("<i>"), "{shown}");
+        let asked = canned.asked.lock();
+        let wanted = json!({ "with": { "policy": "per-<i>", "limit": { "rate": "20/s", "burst": 40 } } });
+        assert_eq!((&asked[1].0, asked[1].1.as_str()), (&Method::POST, &*format!("/v1/explain?id={ID}")));
+        assert_eq!(asked[1].2, wanted.to_string());
+    }
+
+    #[tokio::test]
     async fn an_unknown_id_says_what_is_kept() {
         let problem =
             json!({ "detail": format!("decision {ID} is not remembered here (kept: at most 8192)") });
@@ -324,6 +429,10 @@ mod tests {
         let fields = pairs(&[("q", line.as_str())]);
         let next = post(&canned.context("/ui/why", &[], &fields)).await.unwrap();
         assert_eq!(next, format!("/ui/why?id={ID}"));
+        let line = format!("decision_id={ID} key=#5c1f20cf0b14e7a9");
+        let fields = pairs(&[("q", line.as_str())]);
+        let next = post(&canned.context("/ui/why", &[], &fields)).await.unwrap();
+        assert_eq!(next, url("/ui/why", &[("id", ID), ("digest", "#5c1f20cf0b14e7a9")]));
         let fields = pairs(&[("q", "<script>")]);
         assert!(post(&canned.context("/ui/why", &[], &fields)).await.is_err());
         let page = page(&canned.context("/ui/why", &fields, &[])).await.unwrap().into_string();

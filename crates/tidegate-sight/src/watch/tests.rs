@@ -1,6 +1,6 @@
 //! Tests of the watch. The time is an argument, and the server is a list of counts.
 
-use tidegate::{Quota, Tick};
+use tidegate::Quota;
 use tidegate_server::Verdict;
 
 use super::*;

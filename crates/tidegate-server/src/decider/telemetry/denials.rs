@@ -4,21 +4,28 @@
 //! Keys are logged as digests, which the list of top keys shows too; callers with the right see the keys themselves
 //! there.
 
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde_json::json;
-use tidegate::Tick;
 use tidegate::gate::explain::key_text;
 use tidegate::gate::{Check, GateDecision, LimitDecision};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::limiter::Retry;
 use tidegate::policy::{AccessEntry, Descriptor, Limit, Mode, Over};
 use tidegate::visible::excerpt;
+use tidegate::{Cost, Tick};
 use tracing::Level;
 use ulid::Ulid;
 
 use super::Telemetry;
 use crate::active_config::ActiveConfig;
+use crate::decided_again::AskedLimit;
 use crate::decider::Conclusion;
-use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated};
+use crate::refusal_record;
+use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated, is_secret};
+use crate::sight::{RefusalRecord, Sight};
 use crate::span_attributes;
 use crate::top_keys::entry_key;
 
@@ -29,13 +36,6 @@ const TARGET: &str = "tidegate_server::denials";
 pub(crate) const REMEMBERED: usize = 8192;
 /// The most bytes of the remembered requests.
 pub(super) const REMEMBERED_BYTES: usize = 6 << 20;
-/// Headers that hold secrets. They are remembered only if a policy's key is made of them.
-const SECRET: [&str; 4] = [
-    "request.header.authorization",
-    "request.header.cookie",
-    "request.header.proxy-authorization",
-    "request.header.x-api-key",
-];
 
 /// The most limits in a record. Of further ones, the number is recorded.
 const RECORDED_LIMITS: usize = 32;
@@ -63,10 +63,16 @@ impl Telemetry {
         // Policies are remembered by name, because their indices change when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
-        let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
+        let secret = |name: &str| is_secret(name) && !live.keys_by(name);
         let stated = Stated { cost: check.stated_cost(), priority: check.priority };
         let record = self.record(live, check.request, conclusion, at);
         let id = self.refused.remember(record, check.request, only, secret, stated);
+        if let Some(sight) = &self.base.sight {
+            let (policy, key) = self.refused_key(live, check.request, conclusion);
+            if sight.wants_refusal(policy, key, at) {
+                self.hand_over(&**sight, id);
+            }
+        }
         span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
         if let Conclusion::Decided(decision) = conclusion {
             self.tell_denial(live, check.request, decision, id);
@@ -108,6 +114,57 @@ impl Telemetry {
                 "retry_after_ms": retry.after().map(millis_up),
             })
         });
+    }
+
+    /// Returns the number of the policy that refused a request and the fingerprint of the key; without a policy, the
+    /// fingerprint of the entry that refused.
+    fn refused_key(
+        &self,
+        live: &ActiveConfig,
+        request: &Descriptor<'_>,
+        conclusion: &Conclusion,
+    ) -> (Option<u16>, u64) {
+        match conclusion {
+            Conclusion::Decided(decision) => {
+                match Refuser::of(decision, request).map(|refuser| refuser.source) {
+                    Some(DeniedBy::Policy(at)) => {
+                        let facts = live.facts(&decision.policies, &self.base.metrics);
+                        let policy = &decision.policies.policies()[at];
+                        (Some(facts[at].number), self.fingerprint(&decision.policies, policy, request))
+                    }
+                    Some(DeniedBy::GlobalDenyList(entry)) => (None, self.hasher.hash_one(entry_key(entry))),
+                    None => (None, 0),
+                }
+            }
+            Conclusion::Unsettled { policy, .. } => {
+                match policy.as_deref().and_then(|name| live.set.find(name)) {
+                    Some((at, policy)) => (
+                        live.policies.get(at).map(|facts| facts.number),
+                        self.fingerprint(&live.set, policy, request),
+                    ),
+                    None => (None, 0),
+                }
+            }
+        }
+    }
+
+    /// Gives a refusal to the record of the sight.
+    #[cold]
+    fn hand_over(&self, sight: &dyn Sight, id: Ulid) {
+        // Not there only if thousands were refused meanwhile.
+        let Some(refused) = self.refused.find(id) else { return };
+        let key = refused.record.key.as_deref().map(|key| self.base.redact.text(key, false));
+        sight.refused(RefusalRecord {
+            id: id.0,
+            key: key.unwrap_or_default(),
+            configuration: refused.record.configuration,
+            text: refusal_record::written(&refused, &self.base.redact, self.run()),
+        });
+    }
+
+    /// Returns a number that this process has and, but for chance, no other.
+    pub(crate) fn run(&self) -> u64 {
+        self.hasher.hash_one(0_u64)
     }
 
     /// Returns what is remembered of a refusal.
@@ -256,7 +313,8 @@ impl<'d> Refuser<'d> {
 fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>) -> SeenLimit {
     let policy = &decision.policies.policies()[line.policy];
     let limit = policy.limit(line.limit);
-    let brought = decision.quota_of(line, request).is_some_and(|(_, brought)| brought);
+    let quota = decision.quota_of(line, request);
+    let brought = quota.is_some_and(|(_, brought)| brought);
     let shadow_limit = policy.is_shadow_limit(line.limit);
     let refused = !line.decision.is_allowed();
     let enforced = policy.mode == Mode::Enforce && !shadow_limit;
@@ -282,5 +340,11 @@ fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>)
         kept_back: line.kept_back,
         of: line.decision.standing.limit,
         retry: refused.then(|| line.decision.retry()),
+        asked: quota.filter(|_| !line.cost_is_unknown()).map(|(quota, _)| AskedLimit {
+            quota: Arc::clone(quota),
+            cost: Cost::new(line.cost.units().saturating_add(line.kept_back)).unwrap_or(Cost::MAX),
+            max_wait: limit.map_or(Duration::ZERO, |limit| limit.max_wait),
+            decision: line.decision,
+        }),
     }
 }

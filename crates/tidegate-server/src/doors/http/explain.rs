@@ -1,41 +1,57 @@
 //! `/v1/explain`: explains a decision, and what would let the request pass. Charges nothing.
 //!
 //! `POST` takes a check and says how it would be decided now. `GET ?id=` answers the record of a recent refusal,
-//! and under `now` how its request would be decided now. Nothing is charged. `answers` says which of the two a
-//! document is, `lines` is the answer for a terminal, `reasons` the same for programs.
+//! and under `now` how its request would be decided now; `POST ?id=` with a limit also answers how that limit would
+//! have decided then. Nothing is charged. `answers` says which of the two a document is, `lines` is the answer for a
+//! terminal, `reasons` the same for programs.
+
+mod other_limit;
 
 use std::time::Duration;
 
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tidegate::breaker::{Condition, Force};
+use tidegate::clock::SystemClock;
 use tidegate::gate::explain::{BreakerState, Explanation};
 use tidegate::http_answer::server_parts::{in_words, millis_up};
 use tidegate::limiter::Retry;
 use tidegate::policy::{Policy, PolicySet};
 use tidegate::{Quota, Tick, visible};
+use tokio::task::spawn_blocking;
 use ulid::Ulid;
 
+use self::other_limit::OtherLimit;
 use super::answer::{Reply, mode};
 use super::check::named;
 use super::request_body::{self, CheckBody};
 use super::routes::Query;
-use crate::active_config::ActiveConfig;
+use crate::active_config::{ActiveConfig, policy_as_written};
 use crate::app::App;
 use crate::body::{Body, Response, json};
 use crate::decider::{Conclusion, REMEMBERED, Want, breakers_of, why};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
+use crate::refusal_record::{self, ReadRecord};
 use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated};
-use crate::text::{moment, quoted};
+use crate::sight::Recalled;
+use crate::text::{moment, quoted, wall_moment};
 
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let query = Query::of(&parts.uri, &["id", "reveal"])?;
+    let query = Query::of(&parts.uri, &["id", "reveal", "digest"])?;
     let reveal = query.flag("reveal")?;
     let live = app.decider.live();
     if let Some(id) = query.get("id") {
-        return record(app, &live, decision_id(id)?, reveal).await;
+        let id = decision_id(id)?;
+        let digest = query.get("digest").map(str::to_owned);
+        let other = if parts.method == Method::GET {
+            None
+        } else {
+            let request = Request::from_parts(parts, body);
+            OtherLimit::read(&request_body::read(request, request_body::MAX_BODY).await?)?
+        };
+        return record(app, &live, id, reveal, digest.as_deref(), other.as_ref()).await;
     }
     if parts.method == Method::GET {
         let detail = "say which decision: GET /v1/explain?id=DECISION_ID, or POST the body of a check";
@@ -49,19 +65,35 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     Ok(answer)
 }
 
-/// Answers with the record of a refusal, and how its request would be decided now.
-async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Result<Response, Problem> {
-    let RememberedRefusal { record, stated, request } =
-        app.decider.telemetry.find(id).ok_or_else(|| unknown(app, id))?;
-    let key = record.key.as_deref().map(|key| app.redact.text(key, reveal));
-    let cause = shown_cause(app, &record, reveal);
-    let mut lines = record_lines(&record, key.as_deref(), &cause, app.decider.now(), live);
-    let now = match &request {
+/// Answers with the record of a refusal, how its request would be decided now, and how another limit would have decided
+/// it then.
+async fn record(
+    app: &App,
+    live: &ActiveConfig,
+    id: Ulid,
+    reveal: bool,
+    digest: Option<&str>,
+    other: Option<&OtherLimit>,
+) -> Result<Response, Problem> {
+    let found = FoundRefusal::find(app, live, id, digest).await?;
+    let RememberedRefusal { record, stated, request } = &found.refused;
+    let key = record.key.as_deref().map(|key| app.redact.text(key, reveal || found.had_secret));
+    let cause = shown_cause(app, record, reveal);
+    let mut lines = record_lines(&found, key.as_deref(), &cause, app.decider.now(), live);
+    let with = match other {
+        Some(other) => {
+            let (value, line) = other.decide(record)?;
+            lines.push(line);
+            value
+        }
+        None => Value::Null,
+    };
+    let now = match request {
         Some(request) => {
             let still = |name: &&str| live.set.find(name).is_some();
             let names = request.only().map(|names| names.iter().map(|name| &**name).filter(still));
             let policies = names.map(|names| names.map(Into::into).collect());
-            let Stated { cost, priority } = stated;
+            let Stated { cost, priority } = *stated;
             let asked = CheckBody { request: request.descriptor(), cost, priority, policies, ticket: None };
             // What cannot be asked again does not hide the record.
             would(app, live, &asked, reveal).await.ok()
@@ -80,6 +112,10 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
         }
         Some(_) => lines.push("now: would not be decided, since the store does not answer".to_owned()),
         None if request.is_some() => lines.push("now: not known, since it cannot be asked again".to_owned()),
+        None if found.had_secret => lines.push(
+            "now: not known, since its key has a secret, which is not recorded; POST the body of the check"
+                .to_owned(),
+        ),
         None => lines.push(
             "now: not known, since a request above 8 KiB is not kept; POST the body of the check".to_owned(),
         ),
@@ -98,15 +134,18 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
             "of": seen.of,
             "retry": seen.retry.map(Retry::as_str),
             "retry_after_ms": seen.retry.and_then(Retry::after).map(millis_up),
+            "state_known": seen.asked.as_ref().is_some_and(|asked| asked.state(record.at).is_some()),
         })
     });
     Ok(json::shown(&json!({
         "answers": "then",
+        "from": found.from,
         "decision": "denied",
         "decision_id": id.to_string(),
-        "decided_at": moment(record.at, Duration::ZERO),
-        "configuration": { "number": record.configuration, "in_force": record.configuration == live.number },
+        "decided_at": wall_moment(found.wall, Duration::ZERO),
+        "configuration": { "number": record.configuration, "in_force": found.is_in_force },
         "policy": record.policy,
+        "policy_then": found.policy_then,
         "refused_by": record.by,
         "key": key,
         "cause": if cause.is_empty() { None } else { Some(&cause) },
@@ -116,6 +155,7 @@ async fn record(app: &App, live: &ActiveConfig, id: Ulid, reveal: bool) -> Resul
         "limits": limits.collect::<Vec<_>>(),
         "limits_left_out": record.more_limits,
         "lines": lines,
+        "with": with,
         "now": now,
     })))
 }
@@ -129,13 +169,80 @@ fn shown_cause(app: &App, record: &Record, reveal: bool) -> String {
     }
 }
 
+/// A refusal, and where it was found.
+struct FoundRefusal {
+    refused: RememberedRefusal,
+    from: &'static str,
+    /// When it was refused, by the wall clock.
+    wall: Tick,
+    /// Whether the configuration that refused it is still in force.
+    is_in_force: bool,
+    /// Whether another run of the server refused it.
+    is_of_another_run: bool,
+    /// Whether a secret was left out: the key is a digest then.
+    had_secret: bool,
+    /// The policy that refused it, as it was written.
+    policy_then: Option<String>,
+}
+
+impl FoundRefusal {
+    /// Looks for a refusal in memory, then in the record on disk.
+    ///
+    /// # Errors
+    /// 404 if it is in neither, with the reason; 503 if others ask for too much.
+    async fn find(app: &App, live: &ActiveConfig, id: Ulid, digest: Option<&str>) -> Result<Self, Problem> {
+        if let Some(refused) = app.decider.telemetry.find(id) {
+            return Ok(Self {
+                from: "memory",
+                wall: SystemClock::wall_time(refused.record.at),
+                is_in_force: refused.record.configuration == live.number,
+                is_of_another_run: false,
+                had_secret: false,
+                policy_then: None,
+                refused,
+            });
+        }
+        let Some(sight) = app.decider.sight().cloned() else { return Err(unknown(app, id)) };
+        let digest = digest.map(str::to_owned);
+        let turn = app.reading().await?;
+        let recalling = move || {
+            // Held by the work, which goes on when the caller hangs up.
+            let _turn = turn;
+            sight.recall(id.0, digest.as_deref())
+        };
+        // It reads a file, and a disk may hang, so not on a thread that decides.
+        let recalled = spawn_blocking(recalling).await;
+        let (text, policies) = match recalled {
+            Ok(Some(Recalled::Found { text, policies })) => (text, policies),
+            Ok(Some(Recalled::Missing { why, nearest })) => return Err(unrecorded(id, &why, nearest)),
+            Ok(None) | Err(_) => return Err(unknown(app, id)),
+        };
+        let Some(read) = refusal_record::read(&text) else {
+            return Err(unrecorded(id, "its record cannot be read by this version", None));
+        };
+        let ReadRecord { refused, wall, run, had_secret } = read;
+        let is_of_another_run = run != app.decider.telemetry.run();
+        let policy = refused.record.policy.as_deref();
+        Ok(Self {
+            from: "record",
+            wall,
+            is_in_force: !is_of_another_run && refused.record.configuration == live.number,
+            is_of_another_run,
+            had_secret,
+            policy_then: policies.and_then(|policies| policy_as_written(&policies, policy?)),
+            refused,
+        })
+    }
+}
+
 fn record_lines(
-    record: &Record,
+    found: &FoundRefusal,
     key: Option<&str>,
     cause: &str,
     now: Tick,
     live: &ActiveConfig,
 ) -> Vec<String> {
+    let record = &found.refused.record;
     let source = match (record.by, record.policy.as_deref()) {
         ("block", None) => "by a block for all policies".to_owned(),
         ("block", Some(name)) => format!("by a block of its key under {name}"),
@@ -148,8 +255,8 @@ fn record_lines(
         (_, None) => "since another check of its call was refused".to_owned(),
     };
     let cause = if cause.is_empty() { String::new() } else { format!(" ({cause})") };
-    let at = moment(record.at, Duration::ZERO).unwrap_or_default();
-    let ago = in_words(now.since(record.at));
+    let at = wall_moment(found.wall, Duration::ZERO).unwrap_or_default();
+    let ago = in_words(SystemClock::wall_time(now).since(found.wall));
     let retry = match (record.retry, record.by) {
         (Retry::After(wait), _) => format!("retry after {}", in_words(wait)),
         (Retry::Unknown, _) => "it was unknown when it would be allowed".to_owned(),
@@ -171,6 +278,9 @@ fn record_lines(
         lines.push(format!("    and {} more limits, which are not kept", record.more_limits));
     }
     lines.push(match live.number {
+        _ if found.is_of_another_run => {
+            format!("    under configuration {} of an earlier run of the server", record.configuration)
+        }
         number if number == record.configuration => {
             format!("    under configuration {number}, which is still in force")
         }
@@ -344,6 +454,21 @@ fn decision_id(text: &str) -> Result<Ulid, Problem> {
         let detail = format!("{} is not a decision id, which has 26 letters and digits", quoted(text));
         Problem::bad_request(detail).with("field", "id")
     })
+}
+
+/// Makes the problem for an id that is neither remembered nor recorded.
+fn unrecorded(id: Ulid, why: &str, nearest: Option<u128>) -> Problem {
+    let problem = |more: String| {
+        Problem::not_found(format!(
+            "decision {id} is neither among the latest {REMEMBERED} refusals nor in the record: {why}{more}"
+        ))
+    };
+    match nearest.map(|nearest| Ulid(nearest).to_string()) {
+        None => problem(String::new()),
+        Some(nearest) => {
+            problem(format!("; the nearest of the same key is {nearest}")).with("nearest", nearest)
+        }
+    }
 }
 
 /// Makes the problem for an id that is not remembered. A new decision would not be the one that is asked about.
