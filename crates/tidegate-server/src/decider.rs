@@ -253,6 +253,8 @@ impl Decider {
             store: self.base.store_kind,
             store_away: outage.or_else(|| self.storage.trouble().map(|(reason, _)| reason)),
             store_errors: self.metrics.store_errors_of(self.base.store_kind),
+            // The reload knows it, and is no part of this.
+            refused: None,
             configuration: (live.number, live.since),
             now: self.now(),
         }

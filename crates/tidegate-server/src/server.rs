@@ -32,7 +32,7 @@ use crate::options::{ServerOptions, Timeouts};
 use crate::otlp::{OtlpError, Spans};
 use crate::reload::{Reload, unknown_numbers};
 use crate::settings::{Refused, Source};
-use crate::sight::{Pulse, Vitals};
+use crate::sight::{OpenBreaker, Pulse, Vitals};
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::ticket_options::TicketKeyError;
@@ -357,7 +357,14 @@ struct AppPulse(Weak<App>);
 
 impl Pulse for AppPulse {
     fn vitals(&self) -> Vitals {
-        self.0.upgrade().map(|app| app.decider.vitals()).unwrap_or_default()
+        let Some(app) = self.0.upgrade() else { return Vitals::default() };
+        let refused = app.reload.last();
+        let first = refused.map(|refused| refused.diagnostics.first().cloned().unwrap_or_default());
+        Vitals { refused: first, ..app.decider.vitals() }
+    }
+
+    fn open_breakers(&self) -> Vec<OpenBreaker> {
+        self.0.upgrade().map(|app| app.decider.breakers.standing_open()).unwrap_or_default()
     }
 }
 

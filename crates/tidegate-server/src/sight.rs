@@ -54,7 +54,8 @@ pub struct Seen {
 pub struct Changed {
     /// When, by the gate's clock.
     pub at: Tick,
-    /// What: `policies`, `key`, `breaker`, `switch`, `signal`, or `change` for anything else through the API.
+    /// What: `policies`, `refused` (a configuration that was not put in force), `key`, `breaker`, `switch`, `signal`, or
+    /// `change` for anything else through the API.
     pub what: &'static str,
     /// The name of the caller's token, `file`, `signal`, or empty if nobody is known.
     pub who: String,
@@ -82,16 +83,39 @@ pub struct Vitals {
     pub store_away: Option<String>,
     /// Steps that the store could not execute.
     pub store_errors: u64,
+    /// Why the newest configuration is not in force: what is wrong with it first. `None`: it is.
+    pub refused: Option<String>,
     /// The number of the configuration in force, and since when.
     pub configuration: (u64, Tick),
     /// Now, by the gate's clock.
     pub now: Tick,
 }
 
+/// A breaker that refuses calls, as this server last saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenBreaker {
+    /// The name of its policy.
+    pub policy: String,
+    /// The digest of its key, or `(all)`.
+    pub key: String,
+    /// When it opened, by the gate's clock: another time is another opening. `None` if this server did not see it open.
+    pub since: Option<Tick>,
+    /// The figure that tripped it; empty if nobody knows it any longer.
+    pub why: String,
+    /// Whether probes try the service (half-open).
+    pub probes: bool,
+}
+
 /// Reads [`Vitals`].
 pub trait Pulse: fmt::Debug + Send + Sync {
     /// Reads the counts. Takes some microseconds.
     fn vitals(&self) -> Vitals;
+
+    /// Returns the breakers that are open or half-open and refuse calls by themselves: no person forced them. At most
+    /// 1,024. Asks no store; takes some microseconds if there is none.
+    fn open_breakers(&self) -> Vec<OpenBreaker> {
+        Vec::new()
+    }
 }
 
 /// Asks the server's own HTTP paths for operators without a connection, as a caller with the request's headers.
@@ -122,12 +146,22 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// Returns what `/v1/live` sends: one JSON object a second, the same text for all listeners.
     fn live(&self) -> watch::Receiver<Arc<str>>;
 
-    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON.
+    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest` or `/v1/alerts` with JSON.
     /// `reveal`: the caller asks for the names of keys, and may see them; the query then has `reveal=true`.
     ///
     /// # Errors
     /// The status and the detail of a problem.
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
+
+    /// Does what the body of an authorized `POST` to `/v1/alerts` says, and answers with JSON. `who`: the name of the
+    /// caller's token, or empty.
+    ///
+    /// # Errors
+    /// The status and the detail of a problem.
+    fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
+        _ = (path, body, who);
+        Err((404, "there is nothing at this path".to_owned()))
+    }
 
     /// Answers a request below `/ui/`. It authorizes callers itself, by sessions. `tokens`: whether the server needs
     /// tokens. `encrypted`: whether the connection is. Slow work must not block the thread.

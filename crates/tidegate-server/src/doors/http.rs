@@ -183,7 +183,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     // Pages that take long to make; those that ask an engine take no turn, since it may be slow.
     let _turn = match found.path {
         "/metrics" | "/v1/policies" | "/v1/keys/top" | "/v1/overview" | "/v1/history" | "/v1/changes"
-        | "/v1/busiest" => app.first_long_turn().await?,
+        | "/v1/busiest" | "/v1/alerts" => app.first_long_turn().await?,
         _ => None,
     };
     match found.path {
@@ -223,7 +223,10 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/keys/{name}" => policy_keys::list(app, &uri, named(path)).await,
         "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
         "/v1/live" => events::live(app, request, found.required_scope, *encrypted),
-        "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" => pages::read(app, &uri),
+        "/v1/alerts" if method == Method::POST => pages::act(app, request).await,
+        "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" | "/v1/alerts" => {
+            pages::read(app, &uri)
+        }
         routes::UI => pages::page(app, request, *encrypted).await,
         "/v1/signals" => Ok(switches::list_signals(app)),
         "/v1/signals/{name}" => switches::report(app, request).await,

@@ -30,7 +30,7 @@ pub(super) fn sight_of(app: &App) -> Result<&Arc<dyn Sight>, Problem> {
     })
 }
 
-/// `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest`.
+/// `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest`, `/v1/alerts`.
 ///
 /// # Errors
 /// 400 for an unknown parameter, 404 if nothing sees decisions, and whatever the sight finds wrong.
@@ -39,7 +39,7 @@ pub(super) fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let names: &[&'static str] = match uri.path() {
         "/v1/overview" => &["w", "reveal"],
         "/v1/history" => &["policy", "series", "from", "to", "step"],
-        "/v1/changes" => &["limit"],
+        "/v1/changes" | "/v1/alerts" => &["limit"],
         _ => &["policy", "by", "w", "limit", "reveal"],
     };
     let reveal = Query::of(uri, names)?.flag("reveal")?;
@@ -50,10 +50,26 @@ pub(super) fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
         query.append_pair("reveal", "true");
     }
     let told = sight.read(uri.path(), &query.finish(), reveal);
+    told_as(told)
+}
+
+/// `POST /v1/alerts`: silences alerts, ends a silence, or sends a test.
+///
+/// # Errors
+/// As [`read`]; as [`request_body::read`].
+pub(super) async fn act(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let sight = sight_of(app)?;
+    let who = app.access.name_of(request.headers()).unwrap_or_default();
+    let path = request.uri().path().to_owned();
+    let sent = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
+    told_as(sight.act(&path, &sent, &who))
+}
+
+/// Answers what the sight told. Names of strangers may be in it.
+fn told_as(told: Result<String, (u16, String)>) -> Result<Response, Problem> {
     let told = told.map_err(|(status, detail)| {
         Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
     })?;
-    // Names of strangers may be in it.
     Ok(body::answer(StatusCode::OK, JSON, visible::json(&told).into_owned()))
 }
 
