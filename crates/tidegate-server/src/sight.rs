@@ -54,8 +54,8 @@ pub struct Seen {
 pub struct Changed {
     /// When, by the gate's clock.
     pub at: Tick,
-    /// What: `policies`, `refused` (a configuration that was not put in force), `key`, `breaker`, `switch`, `signal`, or
-    /// `change` for anything else through the API.
+    /// What: `policies`, `refused` (a configuration that was not put in force), `key`, `breaker`, `switch`, `signal`,
+    /// `alert` (a silence or a test message), or `change` for anything else through the API.
     pub what: &'static str,
     /// The name of the caller's token, `file`, `signal`, or empty if nobody is known.
     pub who: String,

@@ -66,6 +66,16 @@ pub(crate) struct Named {
     pub(crate) digest: Arc<str>,
 }
 
+/// What a key did in a minute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct KeyMinute {
+    pub(crate) policy: u16,
+    pub(crate) key: u64,
+    /// Refusals, and admitted units: so many at least.
+    pub(crate) refused: f64,
+    pub(crate) admitted: f64,
+}
+
 /// Policies with lists at once: those with the most events in the minute before.
 const PLACES: usize = 64;
 
@@ -370,6 +380,43 @@ impl Busiest {
         self.names.of(policy, key)
     }
 
+    /// Returns the beginning and the end of the minute that ended last.
+    pub(crate) fn last_minute(&self) -> Option<(u64, u64)> {
+        self.minutes.back().map(|past| (past.from, past.to))
+    }
+
+    /// Returns what keys did in the minute that ended last: of each policy, the `most` with the most refusals, and the
+    /// `most` with the most admitted units.
+    pub(crate) fn keys_of_last_minute(&self, most: usize) -> Vec<KeyMinute> {
+        let Some(past) = self.minutes.back() else { return Vec::new() };
+        let mut keys: HashMap<(u16, u64), KeyMinute, RandomState> = HashMap::default();
+        for list in past.lists.iter().filter(|list| list.by != By::Near) {
+            for small in list.counters.iter().take(most) {
+                let (policy, key) = (list.policy, small.key);
+                let of = |by: By| past.amount(by, policy, key);
+                keys.entry((policy, key)).or_insert_with(|| KeyMinute {
+                    policy,
+                    key,
+                    refused: of(By::Denied),
+                    admitted: of(By::Rate),
+                });
+            }
+        }
+        keys.into_values().collect()
+    }
+
+    /// Returns what is known of a key in the last 24 hours, but for the last 15 minutes: admitted units, and refusals; so
+    /// many at least. Of ended hours, only the 64 largest of a policy are known.
+    pub(crate) fn before_the_minutes(&self, policy: u16, key: u64) -> (f64, f64) {
+        let amount = |by: By| {
+            let hours: f64 = self.hours.iter().map(|past| past.amount(by, policy, key)).sum();
+            let hour = self.hour.get(&(policy, by)).map_or(0.0, |sketch| sketch.least(key));
+            let minutes: f64 = self.minutes.iter().map(|past| past.amount(by, policy, key)).sum();
+            (hours + hour - minutes).max(0.0)
+        };
+        (amount(By::Rate), amount(By::Denied))
+    }
+
     /// Reads the ended minutes, or the ended hours, of a window. Returns the beginning of the time that is read.
     fn past(&self, window: Duration, mut each: impl FnMut(&Past)) -> u64 {
         let from = self.now.saturating_sub(window.as_secs());
@@ -424,6 +471,15 @@ impl Place {
         });
         self.hottest = rates.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, rate)| *rate > 0.0);
         self.before = last;
+    }
+}
+
+impl Past {
+    /// Returns the amount of a key, at least; 0 if it is not listed.
+    fn amount(&self, by: By, policy: u16, key: u64) -> f64 {
+        let list = self.lists.iter().find(|list| list.policy == policy && list.by == by);
+        let small = list.and_then(|list| list.counters.iter().find(|small| small.key == key));
+        small.map_or(0.0, Small::least)
     }
 }
 
@@ -564,6 +620,12 @@ impl Sketch {
         }
         // Below 512.
         self.table[at] = index as u16;
+    }
+
+    /// Returns the amount of a key, at least; 0 if it is not listed.
+    fn least(&self, key: u64) -> f64 {
+        let counter = self.counters.iter().find(|counter| counter.key == key);
+        counter.map_or(0.0, |counter| (counter.count - counter.error.min(counter.count)) as f64)
     }
 
     /// Returns the `most` counters with the largest lower bound, largest first.
@@ -729,6 +791,30 @@ mod tests {
         busiest.second(u64::MAX);
         busiest.second(0);
         assert!(busiest.minutes.len() <= 1 && busiest.hours.len() <= 1);
+    }
+
+    #[test]
+    fn the_last_minute_and_what_was_before_are_known_of_a_key() {
+        let begin = 7_200 * 1_000;
+        let mut busiest = Busiest::new(begin);
+        let minutes = |busiest: &mut Busiest, of: std::ops::Range<u64>, verdict: Verdict| {
+            for second in of.start * 60..of.end * 60 {
+                busiest.note(&seen(1, verdict, 7, 2));
+                busiest.note(&seen(1, Verdict::Allowed, 8, 1));
+                busiest.second(begin + second + 1);
+            }
+        };
+        minutes(&mut busiest, 0..70, Verdict::Allowed);
+        minutes(&mut busiest, 70..71, Verdict::Denied);
+        assert_eq!(busiest.last_minute(), Some((begin + 70 * 60, begin + 71 * 60)));
+        let mut last = busiest.keys_of_last_minute(9);
+        last.sort_unstable_by_key(|one| one.key);
+        let of = |key: u64, refused: f64, admitted: f64| KeyMinute { policy: 1, key, refused, admitted };
+        assert_eq!(last, [of(7, 60.0, 0.0), of(8, 0.0, 60.0)]);
+        assert_eq!(busiest.before_the_minutes(1, 7), (56.0 * 120.0, 0.0), "15 minutes are left out");
+        minutes(&mut busiest, 71..90, Verdict::Allowed);
+        assert_eq!(busiest.before_the_minutes(1, 7).1, 60.0);
+        assert_eq!(busiest.before_the_minutes(2, 7), (0.0, 0.0));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! Doors tell each decision of each policy to [`feed`]; one thread makes everything from it: [`board`] the counts of each
 //! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal. [`changes`]
-//! is who changed what. [`pages`] show all this under `/ui/`, by the server's own paths.
+//! is who changed what, [`alerts`] what is wrong and who is told. [`pages`] show all this under `/ui/`, by the server's own paths.
 
+mod alerts;
 mod board;
 mod busiest;
 mod changes;

@@ -4,7 +4,10 @@
 //! their lists, and one JSON text to all listeners. It holds the watch weakly, so it ends with it. Readers and the thread
 //! share one lock, which no door ever takes for a decision.
 //!
-//! Locks are taken in this order: the history's, then the state's. So nothing asks the history while it holds the state.
+//! Locks are taken in this order: the history's, then the state's, then that of the alerts. So nothing asks the history while
+//! it holds the state; the alerts ask it alone.
+
+mod facts;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -23,9 +26,11 @@ use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Inside, Pulse, Seen, Sight, Vitals};
+use tidegate::config::AlertSettings;
+use tidegate_server::{Changed, Inside, OpenBreaker, Pulse, Seen, Sight, Vitals};
 use tokio::sync::watch;
 
+use crate::alerts::{Alerts, Delivery};
 use crate::board::{Board, Recent};
 use crate::busiest::{Busiest, By, Named};
 use crate::changes::Changes;
@@ -65,6 +70,8 @@ pub struct SightOptions {
     /// The folder of the history's file, which is created. `None`: the history is kept in memory, and ends with the
     /// process.
     pub folder: Option<PathBuf>,
+    /// Whom alerts are sent to.
+    pub alerts: AlertSettings,
 }
 
 /// Why a watch cannot be opened.
@@ -74,6 +81,9 @@ pub enum OpenError {
     /// The system starts no thread.
     #[error("cannot start the thread that counts decisions")]
     Thread(#[source] io::Error),
+    /// A receiver of alerts cannot be used; the text says which, and why.
+    #[error("{0}")]
+    Receiver(String),
 }
 
 /// Sees the decisions of a server, and answers its pages.
@@ -88,6 +98,7 @@ pub struct Watch {
     pub(crate) history: Arc<History>,
     pub(crate) lines: Mutex<live::Lines>,
     changes: Changes,
+    alerts: Alerts,
     pages: Pages,
     live: watch::Sender<Arc<str>>,
     server: OnceLock<ServerParts>,
@@ -124,6 +135,8 @@ pub(crate) struct State {
     pub(crate) started: u64,
     /// By policy; `None` is the server.
     judged: HashMap<Option<u16>, Judged, RandomState>,
+    /// By policy: the units that a pass takes on average, as seen in the last minute with passes.
+    units_a_pass: HashMap<u16, f64, RandomState>,
 }
 
 /// What is usual of a policy or the server, and whether it is so now.
@@ -155,11 +168,12 @@ impl Watch {
     /// A history file that cannot be used is a warning in the log; the history is then kept in memory.
     ///
     /// # Errors
-    /// [`OpenError::Thread`].
+    /// [`OpenError`]: there is no thread, or a receiver of alerts cannot be used.
     pub fn open(options: SightOptions) -> Result<Arc<Self>, OpenError> {
-        let SightOptions { folder } = options;
+        let SightOptions { folder, alerts } = options;
+        let delivery = Delivery::new(&alerts).map_err(|error| OpenError::Receiver(error.to_string()))?;
         let (begun, begins) = mpsc::channel();
-        let watch = Arc::new(Self::new(folder.as_deref(), now_ms() / 1_000, begun));
+        let watch = Arc::new(Self::new(folder.as_deref(), delivery, now_ms() / 1_000, begun));
         let weak = Arc::downgrade(&watch);
         let thread = thread::Builder::new().name("sight".to_owned());
         thread.spawn(move || run(&weak, &begins)).map_err(OpenError::Thread)?;
@@ -172,7 +186,7 @@ impl Watch {
         self.history.close();
     }
 
-    fn new(folder: Option<&Path>, now: u64, begun: mpsc::Sender<()>) -> Self {
+    fn new(folder: Option<&Path>, delivery: Delivery, now: u64, begun: mpsc::Sender<()>) -> Self {
         let (history, unusable) = History::open(folder, now);
         if let Some(why) = unusable {
             tracing::warn!("{why}; it is kept in memory, and ends with the process");
@@ -183,6 +197,7 @@ impl Watch {
             told: Mutex::default(),
             state: Mutex::new(State::new(now)),
             changes: Changes::new(Arc::clone(&history)),
+            alerts: Alerts::new(Arc::clone(&history), delivery, now),
             history,
             lines: Mutex::default(),
             pages: Pages::new(),
@@ -211,13 +226,13 @@ impl Watch {
             (fullest, state.begin_second(now_ms / 1_000))
         };
         if let Some(ended) = ended {
-            self.end_second(ended, &server.pulse.vitals());
+            self.end_second(ended, &server.pulse.vitals(), server.pulse.open_breakers());
         }
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
     }
 
     /// Ends the second that began at `at`.
-    fn end_second(&self, at: u64, vitals: &Vitals) {
+    fn end_second(&self, at: u64, vitals: &Vitals, breakers: Vec<OpenBreaker>) {
         let (span, wanted, now) = {
             let mut state = self.state.lock();
             let (span, wanted) = state.end_second(at, vitals, self.feed.dropped());
@@ -232,6 +247,7 @@ impl Watch {
             let usual = usual::usual(&self.history, name.as_deref(), now);
             self.state.lock().judged.entry(policy).or_default().usual = usual;
         }
+        self.judge_alerts(now, vitals, breakers, span.server.of(ServerSeries::Dropped));
         if now / 60 != at / 60 {
             let policies: Vec<Arc<str>> = {
                 let state = self.state.lock();
@@ -356,6 +372,7 @@ impl Sight for Watch {
     fn begin(&self, pulse: Arc<dyn Pulse>, inside: Arc<dyn Inside>) {
         let vitals = pulse.vitals();
         self.state.lock().read_first(vitals);
+        self.alerts.begin();
         // The first server is watched, if there are several.
         _ = self.server.set(ServerParts { pulse, inside });
         // The thread is there as long as the watch.
@@ -412,9 +429,35 @@ impl Sight for Watch {
                 query.only(&["limit"])?;
                 self.changes.read(query.limit(50, 200)?)
             }
+            "/v1/alerts" => {
+                query.only(&["limit"])?;
+                let now = self.state.lock().second;
+                self.alerts.read(query.limit(200, 1_000)?, now)
+            }
             _ => return Err((404, "there is nothing at this path".to_owned())),
         };
         Ok(answer.to_string())
+    }
+
+    fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
+        if path != "/v1/alerts" {
+            return Err((404, "there is nothing at this path".to_owned()));
+        }
+        let (now, configuration) = {
+            let state = self.state.lock();
+            (state.second, state.vitals.configuration.0)
+        };
+        let done = self.alerts.act(body, who, now).map_err(bad)?;
+        let answer = json!({ "done": done.text }).to_string();
+        self.changes.note(Changed {
+            at: SystemClock::new().now(),
+            what: "alert",
+            who: who.to_owned(),
+            reason: done.reason,
+            text: done.text,
+            configuration,
+        });
+        Ok(answer)
     }
 
     fn page(
@@ -446,6 +489,7 @@ impl State {
             second: now,
             started: now,
             judged: HashMap::default(),
+            units_a_pass: HashMap::default(),
         }
     }
 

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use tidegate::config::{
-    self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, OtlpSettings, Peer, QUICKSTART,
-    StoreKind, StoreSettings, TlsSettings,
+    self, Address, AlertSettings, Config, DoorName, Format, ForwardAuth, OriginalHeaders, OtlpSettings, Peer,
+    QUICKSTART, StoreKind, StoreSettings, TlsSettings,
 };
 use tidegate_server::{
     OpenStoreError, Ready, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Sight,
     Source, TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
     open_store, otlp_of,
 };
-use tidegate_sight::{SightOptions, Watch};
+use tidegate_sight::{OpenError, SightOptions, Watch};
 
 use crate::args::{MetricsNames, Proxy, Serve, unknown_variables};
 use crate::exit::{AlreadyPrinted, Exit, Mistake, no_room};
@@ -113,7 +113,8 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
             Some(keys) => no_room(asked, keys, 1),
             None => unopened(error),
         })?;
-        let watch = if config.server.sight { Some(watch(opened.folder())?) } else { None };
+        let watch =
+            if config.server.sight { Some(watch(opened.folder(), &config.server.alerts)?) } else { None };
         options.sight = watch.clone().map(|watch| watch as Arc<dyn Sight>);
         options.store = Some(opened);
         let server = Server::bind(options, source).await.map_err(refusal)?;
@@ -141,10 +142,14 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
 }
 
 /// Opens what sees the decisions. Its history is kept beside counters on disk, otherwise in memory.
-fn watch(folder: Option<&Path>) -> Result<Arc<Watch>> {
+fn watch(folder: Option<&Path>, alerts: &AlertSettings) -> Result<Arc<Watch>> {
     let mut options = SightOptions::default();
     options.folder = folder.map(Path::to_owned);
-    Ok(Watch::open(options)?)
+    options.alerts = alerts.clone();
+    Watch::open(options).map_err(|error| match error {
+        OpenError::Receiver(why) => Mistake(why).into(),
+        error => error.into(),
+    })
 }
 
 /// Returns which flags ask for a feature of the program.

@@ -9,11 +9,15 @@ use super::*;
 const NOW: u64 = 1_800_000_000;
 
 #[derive(Debug, Default)]
-struct Counted(Mutex<Vitals>);
+struct Counted(Mutex<Vitals>, Mutex<Vec<OpenBreaker>>);
 
 impl Pulse for Counted {
     fn vitals(&self) -> Vitals {
         self.0.lock().clone()
+    }
+
+    fn open_breakers(&self) -> Vec<OpenBreaker> {
+        self.1.lock().clone()
     }
 }
 
@@ -27,7 +31,8 @@ impl Inside for NoServer {
 }
 
 fn begun() -> (Watch, Arc<Counted>) {
-    let (watch, pulse) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(Counted::default()));
+    let delivery = Delivery::new(&AlertSettings::default()).unwrap();
+    let (watch, pulse) = (Watch::new(None, delivery, NOW, mpsc::channel().0), Arc::new(Counted::default()));
     watch.begin(Arc::<Counted>::clone(&pulse), Arc::new(NoServer));
     (watch, pulse)
 }
@@ -231,11 +236,76 @@ fn a_wrong_query_is_told_what_works() {
         ("/v1/history", "from=now", 400, "use seconds since 1970"),
         ("/v1/history", "step=5m", 400, "use 1s, 1m or 1h"),
         ("/v1/changes", "limit=201", 400, "use 1 to 200"),
+        ("/v1/alerts", "limit=1001", 400, "use 1 to 1000"),
         ("/v1/other", "", 404, "nothing"),
     ] {
         let (told, detail) = watch.read(path, query, true).unwrap_err();
         assert!(told == status && detail.contains(part), "{path}?{query}: {told} {detail}");
     }
+}
+
+/// A tenant passes once a second for an hour, and is then refused; a bank's breaker opens.
+#[test]
+fn alerts_follow_from_what_the_doors_tell() {
+    let (watch, pulse) = begun();
+    let policy = watch.policy("per-tenant", Some(1.25));
+    let mut second = 0;
+    let mut seconds = |count: u64, allowed: u64, denied: u64| {
+        for _ in 0..count {
+            (0..allowed).for_each(|_| _ = saw(&watch, policy, Verdict::Allowed, 7));
+            (0..denied).for_each(|_| _ = saw(&watch, policy, Verdict::Denied, 7));
+            second += 1;
+            watch.turn((NOW + second) * 1_000);
+        }
+    };
+    let firing = || {
+        let alerts = read(&watch, "/v1/alerts", "");
+        let all = alerts["alerts"].as_array().unwrap().clone();
+        let firing = all.iter().filter(|one| one["resolved"].is_null());
+        let word = |one: &Value| one["rule"].as_str().unwrap().to_owned();
+        let mut firing: Vec<String> = firing.map(word).collect();
+        firing.sort();
+        firing
+    };
+    watch.named(policy, 7, "tenant.id=t1", "#00000000000000t1");
+    seconds(3_900, 1, 0);
+    assert_eq!(firing(), ["tenant-near"], "80 % of its rate");
+    seconds(120, 1, 9);
+    assert_eq!(firing(), ["customer-cut", "tenant-near"]);
+    let shown = read(&watch, "/v1/alerts", "limit=1")["alerts"][0].clone();
+    assert_eq!((&shown["key"], &shown["policy"]), (&json!("#00000000000000t1"), &json!("per-tenant")));
+    assert!(!shown.to_string().contains("tenant.id"), "{shown}");
+    let since = Some(Tick::from_secs(NOW));
+    let bank = OpenBreaker {
+        policy: "bank".to_owned(),
+        key: "(all)".to_owned(),
+        since,
+        why: "19 of 38 calls failed".to_owned(),
+        probes: false,
+    };
+    pulse.1.lock().push(bank);
+    pulse.0.lock().refused = Some("p.yaml:3: unknown key".to_owned());
+    seconds(62, 0, 0);
+    assert_eq!(firing(), ["breaker-trips", "config-refused", "customer-cut", "tenant-near"]);
+    pulse.1.lock().clear();
+    pulse.0.lock().refused = None;
+    seconds(600, 0, 0);
+    assert_eq!(firing(), [""; 0]);
+    let all = read(&watch, "/v1/alerts", "");
+    assert_eq!((all["alerts"].as_array().unwrap().len(), &all["firing"]), (4, &json!(0)));
+
+    let silence = br#"{"do": "silence", "rule": "tenant-near", "for": "2h", "reason": "the sale"}"#;
+    let done = watch.act("/v1/alerts", silence, "ann").unwrap();
+    assert!(done.contains("alerts of tenant-near are silenced for 120 min"), "{done}");
+    assert_eq!(read(&watch, "/v1/alerts", "")["silences"][0]["who"], "ann");
+    let change = read(&watch, "/v1/changes", "limit=1")["changes"][0].clone();
+    assert_eq!(
+        (&change["what"], &change["who"], &change["reason"]),
+        (&json!("alert"), &json!("ann"), &json!("the sale"))
+    );
+    let end = br#"{"do": "end-silence", "rule": "tenant-near"}"#;
+    assert!(watch.act("/v1/alerts", end, "ann").is_ok() && watch.act("/v1/alerts", end, "ann").is_err());
+    assert_eq!(watch.act("/v1/other", end, "ann").unwrap_err().0, 404);
 }
 
 #[test]
