@@ -60,6 +60,11 @@ pub(crate) struct Alert {
     pub(crate) path: String,
 }
 
+/// Returns the words of the rules.
+pub(crate) fn rule_words() -> [&'static str; Rule::ALL.len()] {
+    Rule::ALL.map(Rule::word)
+}
+
 /// What an alert is about.
 pub(crate) type Subject = (Rule, String, String);
 
@@ -373,7 +378,7 @@ impl Asked {
 
 fn rule_named(word: &str) -> Result<Rule, String> {
     Rule::ALL.into_iter().find(|rule| rule.word() == word).ok_or_else(|| {
-        let known = Rule::ALL.map(Rule::word).join(", ");
+        let known = rule_words().join(", ");
         format!("`rule`: there is no rule `{}`; use {known}", visible::excerpt(word))
     })
 }
