@@ -68,7 +68,7 @@ pub use otlp::{OtlpError, otlp_of};
 pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
-pub use sight::{Changed, Inside, OpenBreaker, Pulse, Seen, Sight, Verdict, Vitals};
+pub use sight::{Changed, Firing, Inside, OpenBreaker, Pulse, Seen, Sight, Verdict, Vitals};
 pub use stores::{
     DecidedIn, OpenStore, OpenStoreError, PolicyCost, check_store, open_coordinator, open_store, round_trips,
 };

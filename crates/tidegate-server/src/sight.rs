@@ -106,6 +106,17 @@ pub struct OpenBreaker {
     pub probes: bool,
 }
 
+/// How many alerts of a rule fire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Firing {
+    /// The word of the rule.
+    pub rule: &'static str,
+    /// The name of the policy; empty: they are about the server.
+    pub policy: String,
+    /// How many.
+    pub alerts: u64,
+}
+
 /// Reads [`Vitals`].
 pub trait Pulse: fmt::Debug + Send + Sync {
     /// Reads the counts. Takes some microseconds.
@@ -152,6 +163,12 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// # Errors
     /// The status and the detail of a problem.
     fn read(&self, path: &str, query: &str, reveal: bool) -> Result<String, (u16, String)>;
+
+    /// Returns how many alerts fire, by rule and policy: each rule also without a policy, 0 if there is none, so that metrics
+    /// have it before its first alert.
+    fn firing(&self) -> Vec<Firing> {
+        Vec::new()
+    }
 
     /// Does what the body of an authorized `POST` to `/v1/alerts` says, and answers with JSON. `who`: the name of the
     /// caller's token, or empty.

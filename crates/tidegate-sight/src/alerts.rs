@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate::visible;
+use tidegate_server::Firing;
 
 pub(crate) use self::delivery::Delivery;
 use self::messages::{Outbox, Standing};
@@ -276,6 +277,18 @@ impl Alerts {
             "silences": silences.iter().map(Silence::shown).collect::<Vec<Value>>(),
             "receivers": self.delivery.shown(),
         })
+    }
+
+    /// Returns how many alerts fire, by rule and policy; each rule also without a policy.
+    pub(crate) fn firing(&self) -> Vec<Firing> {
+        let mut counts: BTreeMap<(Rule, String), u64> =
+            Rule::ALL.into_iter().map(|rule| ((rule, String::new()), 0)).collect();
+        for (_, alert) in self.state.lock().firing.values() {
+            *counts.entry((alert.rule, alert.policy.clone())).or_default() += 1;
+        }
+        let firing =
+            |((rule, policy), alerts): ((Rule, String), u64)| Firing { rule: rule.word(), policy, alerts };
+        counts.into_iter().map(firing).collect()
     }
 
     /// Does what a body says. Returns what was done.

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::config::AlertSettings;
-use tidegate_server::{Changed, Inside, OpenBreaker, Pulse, Seen, Sight, Vitals};
+use tidegate_server::{Changed, Firing, Inside, OpenBreaker, Pulse, Seen, Sight, Vitals};
 use tokio::sync::watch;
 
 use crate::alerts::{Alerts, Delivery};
@@ -437,6 +437,10 @@ impl Sight for Watch {
             _ => return Err((404, "there is nothing at this path".to_owned())),
         };
         Ok(answer.to_string())
+    }
+
+    fn firing(&self) -> Vec<Firing> {
+        self.alerts.firing()
     }
 
     fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
