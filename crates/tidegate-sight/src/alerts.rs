@@ -11,7 +11,7 @@ mod delivery;
 mod messages;
 mod rules;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -228,10 +228,10 @@ impl Alerts {
             state.firing.insert(subject, (number, alert));
         }
         let waits = now < state.carried_until;
-        state.firing.retain(|subject, (number, alert)| {
-            let is_found = found
-                .iter()
-                .any(|found| (found.rule, &found.policy, &found.key) == (subject.0, &subject.1, &subject.2));
+        let subjects: BTreeSet<(Rule, &str, &str)> =
+            found.iter().map(|found| (found.rule, &*found.policy, &*found.key)).collect();
+        state.firing.retain(|(rule, policy, key), (number, alert)| {
+            let is_found = subjects.contains(&(*rule, &**policy, &**key));
             // Of the process before, until the rules have had the time.
             if is_found || (waits && alert.fired < state.carried_until.saturating_sub(FOUND_AGAIN_WITHIN)) {
                 return true;

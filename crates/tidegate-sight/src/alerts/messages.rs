@@ -129,7 +129,7 @@ impl Outbox {
                 let labels = alert["labels"].clone();
                 webhook(
                     &Group4 { key: "{}:{alertname=\"TidegateTest\"}".to_owned(), group: &labels, link },
-                    vec![one],
+                    &[one],
                     0,
                     0,
                 )
@@ -328,7 +328,7 @@ impl Group {
             key.push_str(&format!(", policy={policy:?}"));
         }
         key.push('}');
-        let body = webhook(&Group4 { key, group: &group, link }, alerts, more, left_out);
+        let body = webhook(&Group4 { key, group: &group, link }, &alerts, more, left_out);
         self.members.retain(|_, member| member.alert.resolved.is_none());
         body
     }
@@ -344,7 +344,7 @@ struct Group4<'g> {
 }
 
 /// A message of version 4. `more`: alerts that are not in it; `left_out`: messages that were left out before it.
-fn webhook(of: &Group4<'_>, alerts: Vec<Value>, more: usize, left_out: u64) -> String {
+fn webhook(of: &Group4<'_>, alerts: &[Value], more: usize, left_out: u64) -> String {
     let is_over = alerts.iter().all(|alert| alert["status"] == "resolved");
     // Labels, and the sentence if there is only one, that all have.
     let common = |field: &str| -> Value {

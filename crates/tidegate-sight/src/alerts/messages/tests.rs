@@ -44,7 +44,7 @@ fn alertmanager_hears_of_all_each_minute_and_at_each_change() {
     assert!(run(&mut outbox, &[], 0, 10).is_empty());
     let one = alert(Rule::CustomerCut, "per-tenant", "#1");
     let two = alert(Rule::StoreAway, "", "");
-    let told = run(&mut outbox, &[one.clone()], 10, 135);
+    let told = run(&mut outbox, std::slice::from_ref(&one), 10, 135);
     assert_eq!(times(&told), [10, 70, 130]);
     let first = &told[0].1[0];
     assert_eq!(
