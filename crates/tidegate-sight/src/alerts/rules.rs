@@ -254,8 +254,8 @@ impl Rules {
         for open in &second.breakers {
             let breaker = self.breakers.entry((open.policy.clone(), open.key.clone())).or_default();
             breaker.is_open = true;
-            // A probe that fails opens it anew, at another time.
-            if !open.probes && open.since.is_some() && open.since != breaker.opened {
+            // A probe that fails opens it anew, at a later time. A policy may have two breakers for a key.
+            if !open.probes && open.since > breaker.opened {
                 breaker.opened = open.since;
                 breaker.trips.push_back(now);
             }

@@ -187,6 +187,15 @@ fn a_breaker_is_told_of_when_it_is_open_for_long_or_opens_often() {
 }
 
 #[test]
+fn two_breakers_of_a_key_do_not_open_without_end() {
+    let mut rules = Rules::default();
+    for at in 0..30 {
+        let breakers = vec![open("bank", 5, false), open("bank", 7, false)];
+        assert!(rules.second(&Second { breakers, ..second(NOW + at) }).is_empty(), "{at}");
+    }
+}
+
+#[test]
 fn a_key_is_near_its_rate_after_five_minutes() {
     let mut rules = Rules::default();
     let mut minute = |passed: f64| {
