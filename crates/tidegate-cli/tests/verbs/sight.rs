@@ -235,14 +235,14 @@ fn a_test_message_reaches_a_receiver_signed_and_a_bad_secret_ends_the_start() {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let (mut text, mut part) = (String::new(), [0; 4096]);
-    while !text.contains("TidegateTest") {
+    while !(text.contains("TidegateTest") && text.contains("\"version\":\"4\"")) {
         let read = stream.read(&mut part).unwrap();
         assert!(read > 0, "{text}");
         text.push_str(&String::from_utf8_lossy(&part[..read]));
     }
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
     assert!(text.starts_with("POST /hook HTTP/1.1\r\n"), "{text}");
-    assert!(text.contains("x-tidegate-signature: sha256=") && text.contains("\"version\":\"4\""), "{text}");
+    assert!(text.contains("x-tidegate-signature: sha256="), "{text}");
     until("it is counted", || serving.text("/v1/alerts").contains("\"sent\":1"));
     let shown = serving.text("/v1/alerts");
     assert!(shown.contains(&format!("http://{to}")) && !shown.contains("/hook"), "{shown}");
