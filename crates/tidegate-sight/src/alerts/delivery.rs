@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::header::{CONTENT_TYPE, USER_AGENT};
+use http::uri::Authority;
 use http::{Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
@@ -227,7 +228,7 @@ impl Receiver {
         let shown = format!(
             "{}://{}",
             url.scheme_str().unwrap_or_default(),
-            url.authority().map_or("", |authority| authority.as_str())
+            url.authority().map_or("", Authority::as_str)
         );
         Ok(Self { kind, url, shown, secret, first_pause, fares: Fares::default() })
     }
