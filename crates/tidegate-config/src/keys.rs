@@ -50,9 +50,59 @@ const SERVER: Table = Table {
         ),
         key(
             "sight",
-            Kind::Word(&["on", "off"], &[]),
+            Kind::Either(&Kind::Word(&["on", "off"], &[]), &Kind::Table(&SIGHT)),
             Some("on"),
-            "Whether the server keeps counts, busy keys and changes, and shows them to operators, also on pages",
+            "Whether the server keeps counts, busy keys and changes, and shows them to operators, also on pages; a map turns it on",
+        ),
+    ],
+    required: &[],
+};
+
+const SIGHT: Table = Table {
+    name: "sight",
+    keys: &[key(
+        "alerts",
+        Kind::Table(&ALERTS),
+        None,
+        "Whom the server tells that something is wrong; default: whoever looks at /ui/alerts",
+    )],
+    required: &[],
+};
+
+const ALERTS: Table = Table {
+    name: "alerts",
+    keys: &[
+        key("to", Kind::List(&Kind::Table(&RECEIVER)), None, "The receivers, up to 8; each gets all alerts"),
+        key(
+            "link",
+            Kind::Text,
+            None,
+            "Where people reach the pages, as https://tidegate-admin.example, for links in messages; default: no links",
+        ),
+    ],
+    required: &["to"],
+};
+
+const RECEIVER: Table = Table {
+    name: "receiver",
+    keys: &[
+        key(
+            "alertmanager",
+            Kind::Text,
+            None,
+            "The URL of an Alertmanager, as http://127.0.0.1:9093: https, or http to this machine",
+        ),
+        key(
+            "webhook",
+            Kind::Text,
+            None,
+            "Instead: the URL that gets the JSON of Alertmanager's webhooks, version 4; at most 12 messages an hour",
+        ),
+        key(
+            "secret_file",
+            Kind::Text,
+            None,
+            "With webhook: the file with the secret, 16 bytes or more, of the HMAC-SHA256 in x-tidegate-signature",
         ),
     ],
     required: &[],

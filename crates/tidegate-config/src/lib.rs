@@ -49,7 +49,9 @@ pub use import::{Imported, Peer};
 pub use names::{canonical_attribute, unknown_attribute};
 pub use preset::{Preset, QUICKSTART};
 pub use schema::schema;
-pub use server::{Address, DoorName, NoAddress, OtlpProtocol, OtlpSettings, TlsSettings};
+pub use server::{
+    Address, AlertReceiver, AlertSettings, DoorName, NoAddress, OtlpProtocol, OtlpSettings, TlsSettings,
+};
 pub use show::Effective;
 pub use store::{
     DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
@@ -84,13 +86,16 @@ pub struct Server {
     pub otlp: Option<OtlpSettings>,
     /// Whether the server keeps what it sees, and shows it to operators.
     pub sight: bool,
+    /// Whom the server tells that something is wrong.
+    pub alerts: AlertSettings,
 }
 
 impl Default for Server {
     fn default() -> Self {
         // Loopback, so that other machines cannot reach a fresh installation.
         let http = SocketAddr::from(([127, 0, 0, 1], 8080)).into();
-        Self { http, admin: None, grpc: None, resp: None, tls: None, otlp: None, sight: true }
+        let alerts = AlertSettings::default();
+        Self { http, admin: None, grpc: None, resp: None, tls: None, otlp: None, sight: true, alerts }
     }
 }
 
@@ -277,6 +282,7 @@ impl Config {
         policies::check_references(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
+        server::check_alerts(file.get("server").and_then(server::alerts_of), &mut findings);
         lint::lint(file, &built, &mut findings);
         if findings.refused() {
             return Err(findings.finish());
@@ -339,7 +345,17 @@ fn read_server(node: Option<&Node>) -> Server {
     let tls = node.and_then(|node| node.get("tls")).and_then(server::read_tls);
     let otlp = node.and_then(|node| node.get("otlp")).map(server::read_otlp);
     let sight = word(node, "sight") != Some("off");
-    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp"), tls, otlp, sight }
+    let alerts = node.and_then(server::alerts_of).map(server::read_alerts).unwrap_or_default();
+    Server {
+        http,
+        admin: address("admin"),
+        grpc: address("grpc"),
+        resp: address("resp"),
+        tls,
+        otlp,
+        sight,
+        alerts,
+    }
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {

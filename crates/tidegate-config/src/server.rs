@@ -1,10 +1,11 @@
 //! Reads the settings of `server`: its addresses, TLS on its doors, and where it sends spans.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::diagnostic::Findings;
 use super::node::Node;
 
 /// A door of a server, as named in the file and in flags.
@@ -124,6 +125,128 @@ impl OtlpProtocol {
 pub(super) fn read_otlp(node: &Node) -> OtlpSettings {
     let keys = node.text_of("keys");
     OtlpSettings { reveal_keys: keys == Some("revealed"), ..OtlpSettings::default() }
+}
+
+/// Whom a server tells that something is wrong. Read only when the server starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AlertSettings {
+    /// The receivers; each gets all alerts.
+    pub to: Vec<AlertReceiver>,
+    /// Where people reach the pages of the server, for links in messages: a URL without a path's end; `None`: no links.
+    pub link: Option<String>,
+}
+
+/// A receiver of alerts. URLs are `https`, or `http` to a loopback address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AlertReceiver {
+    /// An Alertmanager.
+    Alertmanager {
+        /// Its URL, to which the path of its API is appended.
+        url: String,
+    },
+    /// A program that reads the JSON of Alertmanager's webhooks.
+    Webhook {
+        /// Its URL, which may be a secret.
+        url: String,
+        /// The file with the secret that signs messages; not read here.
+        secret_file: PathBuf,
+    },
+}
+
+/// The most receivers of alerts.
+const MOST_RECEIVERS: usize = 8;
+
+/// Returns the section with the receivers of alerts.
+pub(super) fn alerts_of(server: &Node) -> Option<&Node> {
+    server.get("sight")?.get("alerts")
+}
+
+/// Receivers that lack something were reported by [`check_alerts`].
+pub(super) fn read_alerts(node: &Node) -> AlertSettings {
+    let receiver = |node: &Node| {
+        if let Some(url) = node.text_of("alertmanager") {
+            return Some(AlertReceiver::Alertmanager { url: url.to_owned() });
+        }
+        let (url, secret_file) = (node.text_of("webhook")?, node.text_of("secret_file")?);
+        Some(AlertReceiver::Webhook { url: url.to_owned(), secret_file: secret_file.into() })
+    };
+    AlertSettings {
+        to: node.each_of("to").iter().filter_map(receiver).collect(),
+        link: node.text_of("link").map(str::to_owned),
+    }
+}
+
+pub(super) fn check_alerts(node: Option<&Node>, findings: &mut Findings) {
+    let Some(node) = node else { return };
+    if let Some((spot, link)) = node.get("link").and_then(|link| Some((link.spot, link.text()?)))
+        && host_of(link).is_none()
+    {
+        findings.error(spot, "alerts.link is not a URL, such as https://tidegate-admin.example");
+    }
+    let receivers = node.each_of("to");
+    if receivers.is_empty() || receivers.len() > MOST_RECEIVERS {
+        let told = format!("alerts.to has {} receivers; name 1 to {MOST_RECEIVERS}", receivers.len());
+        findings.error(node.spot, told);
+    }
+    for receiver in receivers {
+        let (manager, webhook) = (receiver.get("alertmanager"), receiver.get("webhook"));
+        let mistake = match (manager, webhook, receiver.get("secret_file")) {
+            (Some(_), Some(_), _) => {
+                Some("a receiver of alerts is an alertmanager or a webhook; list two receivers")
+            }
+            (None, None, _) => Some(
+                "a receiver of alerts has neither alertmanager nor webhook; write { alertmanager: 'http://127.0.0.1:9093' }",
+            ),
+            (Some(_), None, Some(_)) => {
+                Some("secret_file is for a webhook; an alertmanager checks no signatures, so leave it out")
+            }
+            (None, Some(_), None) => {
+                Some("a webhook has no secret_file; name the file with the secret that signs its messages")
+            }
+            _ => None,
+        };
+        if let Some(mistake) = mistake {
+            findings.error(receiver.spot, mistake);
+        }
+        for url in [manager, webhook].into_iter().flatten() {
+            // The URL may be a secret, so it is not repeated.
+            if let Some(text) = url.text()
+                && !may_be_told(text)
+            {
+                let told = "a receiver of alerts needs a URL that begins with https://, or with http:// and a loopback \
+                            address, such as http://127.0.0.1:9093, without a user name";
+                findings.error(url.spot, told);
+            }
+        }
+    }
+}
+
+/// Returns whether messages may be sent to a URL: others on the way cannot read them.
+fn may_be_told(url: &str) -> bool {
+    let Some(host) = host_of(url) else { return false };
+    let is_of_this_machine = || {
+        host.eq_ignore_ascii_case("localhost")
+            || host.parse::<IpAddr>().is_ok_and(|host| host.to_canonical().is_loopback())
+    };
+    url.starts_with("https://") || is_of_this_machine()
+}
+
+/// Returns the host of a URL with `https` or `http`, without brackets; `None` for any other text, and for a URL with a
+/// user name or a fragment.
+fn host_of(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
+    if !url.bytes().all(|byte| byte.is_ascii_graphic()) || url.contains(['#', '"', '<', '>', '\\']) {
+        return None;
+    }
+    let authority = rest.split(['/', '?']).next()?;
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split_once(']')?,
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let is_port = |port: &str| port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+    (!host.is_empty() && !host.contains('@') && (port.is_empty() || is_port(port))).then_some(host)
 }
 
 /// Where a server listens.
@@ -305,6 +428,70 @@ mod tests {
             let text = format!("version: 1\nserver: {server}\npolicies: []\n");
             let (config, _) = Config::parse(&text, "t", Format::Yaml).unwrap();
             assert_eq!(config.server.sight, sight, "{server}");
+        }
+    }
+
+    fn alerts(alerts: &str) -> Result<AlertSettings, String> {
+        let text = format!("version: 1\nserver: {{ sight: {{ alerts: {alerts} }} }}\npolicies: []\n");
+        let read = Config::parse(&text, "t.yaml", Format::Yaml);
+        let read = read.map_err(|found| found.iter().map(|one| format!("{one}\n")).collect::<String>());
+        read.map(|(config, _)| {
+            assert!(config.server.sight);
+            config.server.alerts
+        })
+    }
+
+    #[test]
+    fn receivers_of_alerts_are_read() {
+        let text = "{ to: [{ alertmanager: 'http://127.0.0.1:9093' }, { webhook: 'https://hooks.example/x?y=1', \
+                    secret_file: /s }], link: 'https://gate.example' }";
+        let to = vec![
+            AlertReceiver::Alertmanager { url: "http://127.0.0.1:9093".to_owned() },
+            AlertReceiver::Webhook {
+                url: "https://hooks.example/x?y=1".to_owned(),
+                secret_file: "/s".into(),
+            },
+        ];
+        assert_eq!(alerts(text), Ok(AlertSettings { to, link: Some("https://gate.example".to_owned()) }));
+        for url in
+            ["http://localhost:9093/am", "http://[::1]:1", "http://127.3.2.1", "https://a.example:8443/"]
+        {
+            assert!(alerts(&format!("{{ to: [{{ alertmanager: '{url}' }}] }}")).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn receivers_that_cannot_be_told_are_refused_without_their_urls() {
+        for url in [
+            "http://hooks.example/s3cret",
+            "http://10.0.0.1/s3cret",
+            "http://127.0.0.1@evil.example/s3cret",
+            "http://127.0.0.1.evil.example/s3cret",
+            "https://user@hooks.example/s3cret",
+            "ftp://127.0.0.1/s3cret",
+            "https:///s3cret",
+            "https://a b/s3cret",
+            "http://127.0.0.1:x/s3cret",
+        ] {
+            let refused = alerts(&format!("{{ to: [{{ alertmanager: '{url}' }}] }}")).unwrap_err();
+            assert!(refused.contains("loopback"), "{url}: {refused}");
+        }
+        let webhook = "webhook: 'https://hooks.example/'";
+        for (text, told) in [
+            ("{ to: [] }".to_owned(), "name 1 to 8"),
+            ("{ link: 'https://a.example' }".to_owned(), "alerts has no to"),
+            (format!("{{ to: [{{ {webhook} }}] }}"), "no secret_file"),
+            ("{ to: [{ secret_file: /s }] }".to_owned(), "neither alertmanager nor webhook"),
+            (
+                format!("{{ to: [{{ alertmanager: 'http://[::1]', {webhook}, secret_file: /s }}] }}"),
+                "two receivers",
+            ),
+            ("{ to: [{ alertmanager: 'http://[::1]', secret_file: /s }] }".to_owned(), "leave it out"),
+            ("{ to: [{ alertmanager: 'http://[::1]' }], link: gate.example }".to_owned(), "alerts.link"),
+            ("{ to: [{ slack: 'https://a.example' }] }".to_owned(), "slack"),
+        ] {
+            let refused = alerts(&text).unwrap_err();
+            assert!(refused.contains(told), "{text}: {refused}");
         }
     }
 

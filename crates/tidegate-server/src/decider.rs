@@ -49,7 +49,7 @@ pub(crate) use self::tickets::{
 };
 use crate::active_config::ActiveConfig;
 use crate::events::Events;
-use crate::metrics::{Metrics, RequestOutcome, Transport, admitted_share};
+use crate::metrics::{Metrics, RequestOutcome, Transport, admitted_share, show_alerts};
 use crate::settings::{Refused, Settings};
 use crate::sight::{Changed, Sight, Vitals};
 use crate::stores::OpenStore;
@@ -259,6 +259,8 @@ impl Decider {
             store: self.base.store_kind,
             store_away: outage.or_else(|| self.storage.trouble().map(|(reason, _)| reason)),
             store_errors: self.metrics.store_errors_of(self.base.store_kind),
+            // The reload knows it, and is no part of this.
+            refused: None,
             configuration: (live.number, live.since),
             now: self.now(),
         }
@@ -283,6 +285,9 @@ impl Decider {
             let judges =
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
             admitted_share::show(registry, judges);
+            if let Some(sight) = &self.base.sight {
+                show_alerts(registry, sight.firing());
+            }
             others(registry);
         };
         let of_peers = self.telemetry.peer_metrics(&live, self.storage.is_away());

@@ -30,13 +30,13 @@ use tidegate::Tick;
 use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::Occupancy;
 
+use self::labels::{
+    AlertLabels, BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel, SettlementLabel,
+    StoreChangeLabels, StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
+};
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
     SwitchedByLabel, Transport,
-};
-use self::labels::{
-    BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
-    StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
 };
 use self::policy_series::Limits;
 pub(crate) use self::policy_series::{PolicySeries, Tally, Used, count_units};
@@ -46,6 +46,7 @@ pub(crate) use self::quota::{Assigned, Counted, Quotas};
 use self::requests::{DecisionTimes, Throttled};
 pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::stores::{StoreOp, StoreState, StoreTimes};
+use crate::sight::Firing;
 use crate::span_attributes;
 
 /// All metrics of a server.
@@ -91,6 +92,18 @@ fn new_series<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, 
     let series = M::default();
     registry.register(name, help, series.clone());
     series
+}
+
+/// Registers the alerts that fire.
+pub(crate) fn show_alerts(registry: &mut Registry, firing: Vec<Firing>) {
+    let alerts: Family<AlertLabels, Gauge> = new_series(
+        registry,
+        "alerts",
+        "Alerts that fire, of each policy, and without one those about the server; 0 for a rule without any",
+    );
+    for Firing { rule, policy, alerts: count } in firing {
+        alerts.get_or_create(&AlertLabels { rule, policy }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
 }
 
 impl Metrics {

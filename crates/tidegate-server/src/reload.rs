@@ -176,6 +176,11 @@ impl Reload {
                 decider.metrics.reloaded(false);
                 let mistakes = refused.diagnostics.len();
                 decider.events.publish("policies", || json!({ "state": "refused", "mistakes": mistakes }));
+                decider.tell_change("refused", who, "", || {
+                    let first = refused.diagnostics.first().map_or("", String::as_str);
+                    let more = mistakes.saturating_sub(1);
+                    if more == 0 { first.to_owned() } else { format!("{first} (and {more} more)") }
+                });
                 Err(refused)
             }
         }

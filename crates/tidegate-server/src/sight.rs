@@ -60,7 +60,8 @@ pub struct Seen {
 pub struct Changed {
     /// When, by the gate's clock.
     pub at: Tick,
-    /// What: `policies`, `key`, `breaker`, `switch` or `signal`.
+    /// What: `policies`, `refused` (a configuration that was not put in force), `key`, `breaker`, `switch`, `signal`, or
+    /// `alert` (a silence or a test message).
     pub what: &'static str,
     /// The name of the caller's token, `file`, `signal`, `cluster`, or empty if nobody is known.
     pub who: String,
@@ -141,16 +142,50 @@ pub struct Vitals {
     pub store_away: Option<String>,
     /// Steps that the store could not execute.
     pub store_errors: u64,
+    /// Why the newest configuration is not in force: what is wrong with it first. `None`: it is.
+    pub refused: Option<String>,
     /// The number of the configuration in force, and since when.
     pub configuration: (u64, Tick),
     /// Now, by the gate's clock.
     pub now: Tick,
 }
 
+/// A breaker that refuses calls, as this server last saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenBreaker {
+    /// The name of its policy.
+    pub policy: String,
+    /// The digest of its key, or `(all)`.
+    pub key: String,
+    /// When it opened, by the gate's clock: another time is another opening. `None` if this server did not see it open.
+    pub since: Option<Tick>,
+    /// The figure that tripped it; empty if nobody knows it any longer.
+    pub why: String,
+    /// Whether probes try the service (half-open).
+    pub probes: bool,
+}
+
+/// How many alerts of a rule fire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Firing {
+    /// The word of the rule.
+    pub rule: &'static str,
+    /// The name of the policy; empty: they are about the server.
+    pub policy: String,
+    /// How many.
+    pub alerts: u64,
+}
+
 /// What a sight asks the server.
 pub trait WatchedServer: fmt::Debug + Send + Sync {
     /// Reads the counts. Takes some microseconds.
     fn vitals(&self) -> Vitals;
+
+    /// Returns the breakers that are open or half-open and refuse calls by themselves: no person forced them. At most
+    /// 1,024. Asks no store; takes some microseconds if there is none.
+    fn open_breakers(&self) -> Vec<OpenBreaker> {
+        Vec::new()
+    }
 
     /// Answers as the address for operators would, without a connection, to a caller with the request's headers. A stream
     /// (`/v1/events`, `/v1/live`) is answered with 406.
@@ -204,8 +239,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// Returns what `/v1/live` sends: one JSON object a second, the same text for all listeners.
     fn live(&self) -> watch::Receiver<Arc<str>>;
 
-    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes` or `/v1/busiest` with JSON. The query has
-    /// only parameters of its path. `reveal`: the caller asks for the names of keys, and may see them.
+    /// Answers an authorized `GET` of `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest` or `/v1/alerts` with JSON.
+    /// The query has only parameters of its path. `reveal`: the caller asks for the names of keys, and may see them.
     ///
     /// # Errors
     /// The status and the detail of a problem.
@@ -217,6 +252,22 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// # Errors
     /// The status and the detail of a problem; 429 while another limit is tried.
     fn try_limit(&self, trial: &Trial) -> Result<String, (u16, String)>;
+
+    /// Returns how many alerts fire, by rule and policy: each rule also without a policy, 0 if there is none, so that metrics
+    /// have it before its first alert.
+    fn firing(&self) -> Vec<Firing> {
+        Vec::new()
+    }
+
+    /// Does what the body of an authorized `POST` to `/v1/alerts` says, and answers with JSON. `who`: the name of the
+    /// caller's token, or empty.
+    ///
+    /// # Errors
+    /// The status and the detail of a problem.
+    fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
+        _ = (path, body, who);
+        Err((404, "there is nothing at this path".to_owned()))
+    }
 
     /// Answers a request below `/ui/`, with a form of at most 64 KiB. It authorizes callers itself, by sessions. `tokens`:
     /// whether the server needs tokens; without them, it has refused other origins and foreign host names already.

@@ -69,6 +69,16 @@ impl Named {
     }
 }
 
+/// What a key did in a minute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct KeyMinute {
+    pub(crate) policy: u16,
+    pub(crate) key: u64,
+    /// Refusals, and admitted units: so many at least.
+    pub(crate) refused: f64,
+    pub(crate) admitted: f64,
+}
+
 /// Policies with lists at once: those with the most events in the minute before, each refusal and each pass with little
 /// left counting as [`TELLING`].
 const PLACES: usize = 64;
@@ -368,6 +378,43 @@ impl Busiest {
         self.names.of(policy, key)
     }
 
+    /// Returns the beginning and the end of the minute that ended last.
+    pub(crate) fn last_minute(&self) -> Option<(u64, u64)> {
+        self.minutes.back().map(|past| (past.from, past.to))
+    }
+
+    /// Returns what keys did in the minute that ended last: of each policy, the `most` with the most refusals, and the
+    /// `most` with the most admitted units.
+    pub(crate) fn keys_of_last_minute(&self, most: usize) -> Vec<KeyMinute> {
+        let Some(past) = self.minutes.back() else { return Vec::new() };
+        let mut keys: HashMap<(u16, u64), KeyMinute, RandomState> = HashMap::default();
+        for list in past.lists.iter().filter(|list| list.by != By::Near) {
+            for small in list.counters.iter().take(most) {
+                let (policy, key) = (list.policy, small.key);
+                let of = |by: By| past.amount(by, policy, key);
+                keys.entry((policy, key)).or_insert_with(|| KeyMinute {
+                    policy,
+                    key,
+                    refused: of(By::Denied),
+                    admitted: of(By::Rate),
+                });
+            }
+        }
+        keys.into_values().collect()
+    }
+
+    /// Returns what is known of a key in the last 24 hours, but for the last 15 minutes: admitted units, and refusals; so
+    /// many at least. Of ended hours, only the 64 largest of a policy are known.
+    pub(crate) fn before_the_minutes(&self, policy: u16, key: u64) -> (f64, f64) {
+        let amount = |by: By| {
+            let hours: f64 = self.hours.iter().map(|past| past.amount(by, policy, key)).sum();
+            let hour = self.hour.get(&(policy, by)).map_or(0.0, |sketch| sketch.least(key));
+            let minutes: f64 = self.minutes.iter().map(|past| past.amount(by, policy, key)).sum();
+            (hours + hour - minutes).max(0.0)
+        };
+        (amount(By::Rate), amount(By::Denied))
+    }
+
     /// Reads the ended minutes, or the ended hours, of a window. Returns the beginning of the time that is read.
     fn past(&self, window: Duration, mut each: impl FnMut(&Past)) -> u64 {
         let from = self.now.saturating_sub(window.as_secs());
@@ -422,6 +469,15 @@ impl Place {
         });
         self.hottest = rates.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, rate)| *rate > 0.0);
         self.before = last;
+    }
+}
+
+impl Past {
+    /// Returns the amount of a key, at least; 0 if it is not listed.
+    fn amount(&self, by: By, policy: u16, key: u64) -> f64 {
+        let list = self.lists.iter().find(|list| list.policy == policy && list.by == by);
+        let small = list.and_then(|list| list.counters.iter().find(|small| small.key == key));
+        small.map_or(0.0, Small::least)
     }
 }
 
@@ -519,189 +575,4 @@ impl Names {
 }
 
 #[cfg(test)]
-mod tests {
-    use tidegate::Tick;
-
-    use super::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn seen(policy: u16, verdict: Verdict, key: u64, cost: u32) -> Seen {
-        Seen { policy, verdict, near: false, key, cost, at: Tick::EPOCH }
-    }
-
-    fn keys(busy: &[Busy]) -> Vec<(u64, u64)> {
-        busy.iter().map(|busy| (busy.key, busy.count)).collect()
-    }
-
-    #[test]
-    fn keys_are_found_by_refusals_nearness_and_rate() {
-        let mut busiest = Busiest::new(6_000);
-        for key in 0..20_000_u64 {
-            busiest.note(&seen(1, Verdict::Denied, 1_000 + key, 1));
-            if key.is_multiple_of(10) {
-                busiest.note(&seen(1, Verdict::Denied, 7, 1));
-                busiest.note(&Seen { near: true, ..seen(2, Verdict::Allowed, 8, 50) });
-            }
-        }
-        busiest.end_second(6_010);
-        let denied = busiest.read(By::Denied, MINUTE, None, 1);
-        assert_eq!((denied[0].policy, denied[0].key), (1, 7));
-        assert!(denied[0].count >= 2_000 && denied[0].count - denied[0].error <= 2_000);
-        assert_eq!(keys(&busiest.read(By::Near, MINUTE, Some(2), 9)), [(8, 2_000)]);
-        let rate = busiest.read(By::Rate, MINUTE, None, 9);
-        assert_eq!((keys(&rate), rate[0].per_second), (vec![(8, 100_000)], 10_000.0));
-        assert!(busiest.read(By::Near, MINUTE, Some(1), 9).is_empty());
-        let (first, share) = busiest.most_refused(1).unwrap();
-        assert!(first.key == 7 && share > 0.05 && share < 0.1, "{share}");
-    }
-
-    #[test]
-    fn past_minutes_and_hours_are_joined_by_window() {
-        let begin = 7_200 * 1_000;
-        let mut busiest = Busiest::new(begin);
-        for second in 0..3 * 3_600 {
-            let key = second / 3_600;
-            busiest.note(&seen(1, Verdict::Denied, key, 1));
-            busiest.end_second(begin + second + 1);
-        }
-        let hour = Duration::from_secs(3_600);
-        assert_eq!(keys(&busiest.read(By::Denied, 24 * hour, None, 9)), [(0, 3_600), (1, 3_600), (2, 3_600)]);
-        assert_eq!(keys(&busiest.read(By::Denied, 15 * MINUTE, None, 9)), [(2, 900)]);
-        assert_eq!(keys(&busiest.read(By::Denied, MINUTE, None, 9)), [(2, 60)]);
-        assert_eq!(busiest.read(By::Denied, MINUTE, None, 9)[0].per_second, 1.0);
-        assert_eq!((busiest.minutes.len(), busiest.hours.len()), (15, 3));
-        // A clock that is set back, or far ahead, keeps nothing of another time.
-        busiest.end_second(begin);
-        assert!(busiest.read(By::Denied, 24 * hour, None, 9).is_empty());
-        busiest.end_second(u64::MAX);
-        busiest.end_second(0);
-        assert!(busiest.minutes.len() <= 1 && busiest.hours.len() <= 1);
-    }
-
-    #[test]
-    fn the_hottest_key_is_of_ten_seconds() {
-        let mut busiest = Busiest::new(0);
-        for now in 1..=60 {
-            if now <= 20 {
-                (0..25).for_each(|_| busiest.note(&seen(1, Verdict::Allowed, 7, 2)));
-                (0..1_000).for_each(|key| busiest.note(&seen(1, Verdict::Allowed, 100 + key, 1)));
-            }
-            busiest.note(&seen(1, Verdict::Denied, 9, 2));
-            busiest.end_second(now);
-            let (key, rate) = busiest.hottest(1).unzip();
-            match now {
-                5 => assert!(key == Some(7) && rate.unwrap() <= 25.0, "{key:?} {rate:?}"),
-                10..=20 => {
-                    assert!(key == Some(7) && (40.0..=50.0).contains(&rate.unwrap()), "{now} {rate:?}");
-                }
-                30.. => assert_eq!(key, None),
-                _ => {}
-            }
-        }
-        assert_eq!(busiest.hottest(2), None);
-    }
-
-    #[test]
-    fn names_are_wanted_until_they_are_known() {
-        let mut busiest = Busiest::new(0);
-        busiest.note(&seen(1, Verdict::Denied, 7, 1));
-        assert_eq!(busiest.end_second(1), [(1, 7)]);
-        assert!(busiest.end_second(2).is_empty(), "nothing happened");
-        let named = Named { name: "client.ip=203.0.113.9".into(), digest: "#1".into() };
-        busiest.learn(1, 7, named.clone());
-        busiest.note(&seen(1, Verdict::Denied, 7, 1));
-        assert!(busiest.end_second(3).is_empty());
-        assert_eq!(busiest.read(By::Denied, MINUTE, None, 1)[0].name, Some(named.clone()));
-        assert_eq!((busiest.name_of(1, 7), busiest.name_of(2, 7)), (Some(named), None));
-        (0..2_000).for_each(|key| busiest.note(&seen((key % 64) as u16, Verdict::Denied, key, 1)));
-        assert_eq!(busiest.end_second(4).len(), WANTED);
-    }
-
-    #[test]
-    fn a_flood_of_new_keys_leaves_no_other_list_without_names() {
-        let mut busiest = Busiest::new(0);
-        for policy in 0..10 {
-            for key in 0..2_000 {
-                busiest.note(&seen(policy, Verdict::Denied, key, 1));
-                busiest.note(&Seen { near: true, ..seen(policy, Verdict::Allowed, key, 1) });
-            }
-        }
-        for _ in 0..50 {
-            busiest.note(&seen(10, Verdict::Denied, 7, 1));
-            busiest.note(&seen(9, Verdict::Denied, 8, 1));
-        }
-        let wanted = busiest.end_second(1);
-        assert_eq!(wanted.len(), WANTED);
-        assert!(wanted[..33].contains(&(10, 7)) && wanted[..33].contains(&(9, 8)), "{wanted:?}");
-    }
-
-    #[test]
-    fn many_passes_elsewhere_do_not_hide_a_policy_that_refuses() {
-        let mut busiest = Busiest::new(0);
-        for minute in 1..=2 {
-            for policy in 0..100 {
-                (0..100).for_each(|_| busiest.note(&seen(policy, Verdict::Allowed, 1, 1)));
-            }
-            busiest.note(&seen(200, Verdict::Denied, 7, 1));
-            busiest.end_second(60 * minute);
-        }
-        assert_eq!(keys(&busiest.read(By::Denied, MINUTE, Some(200), 1)), [(7, 1)]);
-        assert_eq!(busiest.places.len(), PLACES);
-    }
-
-    #[test]
-    fn names_are_bounded_and_the_oldest_go_first() {
-        let mut names = Names::default();
-        let named = |name: &str| Named::new(name, "#0123456789abcdef");
-        names.insert(1, 0, named(&"ä".repeat(10_000)), 0);
-        assert_eq!(names.of(1, 0).unwrap().name.len(), NAME);
-        for key in 1..100_000 {
-            names.insert(1, key, named("client.ip=203.0.113.9"), key / 1_000);
-            names.use_name(1, 1, key / 1_000);
-            assert!(names.bytes <= NAME_BYTES);
-        }
-        assert!(names.of(1, 99_999).is_some() && names.of(1, 1).is_some(), "new, and used");
-        assert!(names.of(1, 2).is_none());
-        assert_eq!(names.bytes, names.names.values().map(Entry::bytes).sum::<usize>());
-    }
-
-    /// The bytes that the type's comment states, for as many policies and keys as there may be.
-    #[test]
-    fn memory_is_bounded() {
-        let mut busiest = Busiest::new(0);
-        let mut now = 0;
-        for minute in 0..20_u64 {
-            for key in 0..600_u64 {
-                for policy in 0..100 {
-                    // Each policy has a place in some minute.
-                    let policy = if minute == 19 { 1_000 + policy } else { policy };
-                    busiest.note(&seen(policy, Verdict::Denied, key, 1));
-                    busiest.note(&Seen { near: true, ..seen(policy, Verdict::Allowed, key, 1) });
-                }
-            }
-            now += 60;
-            busiest.end_second(now);
-        }
-        assert_eq!((busiest.places.len(), busiest.hour.len()), (PLACES, PLACES * 3));
-        assert!(busiest.places.iter().all(|place| place.policy >= 1_000), "those that are active now");
-        let live: usize = busiest
-            .places
-            .iter()
-            .flat_map(|place| place.sketches.iter().chain([&place.fast]))
-            .chain(busiest.hour.values())
-            .map(Sketch::bytes)
-            .sum();
-        assert!(live <= 7_000_000, "{live}");
-        let past: usize = busiest
-            .minutes
-            .iter()
-            .flat_map(|past| &past.lists)
-            .map(|list| size_of_val(&*list.counters))
-            .sum();
-        assert!((20_000_000..24_000_000).contains(&past), "{past}");
-        busiest.end_second(3_600);
-        let hour: usize = busiest.hours[0].lists.iter().map(|list| size_of_val(&*list.counters)).sum();
-        assert!(24 * hour <= 5_000_000, "{hour}");
-    }
-}
+mod tests;

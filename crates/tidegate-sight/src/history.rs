@@ -1,4 +1,4 @@
-//! What was: counts of each second, minute and hour, and the changes.
+//! What was: counts of each second, minute and hour, the changes, and the alerts.
 //!
 //! | spans | for | where |
 //! |---|---|---|
@@ -30,8 +30,8 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 
 use self::codec::Row;
-pub(crate) use self::file::MOST_CHANGES;
 use self::file::{Location, MOST_IN_MEMORY, MOST_STORED};
+pub(crate) use self::file::{MOST_ALERTS, MOST_CHANGES};
 pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
 use self::writer::{Memory, Order, Writer};
@@ -228,6 +228,18 @@ impl History {
     pub(crate) fn changes(&self, most: usize) -> Vec<(u64, String)> {
         let memory = self.memory.lock();
         let newest = memory.changes.texts.iter().rev().take(most);
+        newest.map(|(number, text)| (*number, String::from(&**text))).collect()
+    }
+
+    /// Keeps an alert as [`History::put_change`] keeps a change: the 1,000 of the highest numbers, and at most 2 MiB.
+    pub(crate) fn put_alert(&self, number: u64, text: &str) {
+        self.memory.lock().alerts.put(number, Arc::from(text));
+    }
+
+    /// Returns the alerts of the highest numbers, those first.
+    pub(crate) fn alerts(&self, most: usize) -> Vec<(u64, String)> {
+        let memory = self.memory.lock();
+        let newest = memory.alerts.texts.iter().rev().take(most);
         newest.map(|(number, text)| (*number, String::from(&**text))).collect()
     }
 

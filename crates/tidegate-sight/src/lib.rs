@@ -3,8 +3,10 @@
 //! Doors tell each decision of each policy to [`feed`]; one thread makes everything from it: [`board`] the counts of each
 //! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal, [`traffic`] the
 //! requests of the last hour, on which [`lab`] tries other limits, [`query`] what was asked for. [`changes`] is who changed
-//! what, [`record`] whom was refused what. [`pages`] show all this under `/ui/`, by the server's own paths.
+//! what, [`record`] whom was refused what, [`alerts`] what is wrong and who is told. [`pages`] show all this under `/ui/`, by
+//! the server's own paths.
 
+mod alerts;
 mod board;
 mod busiest;
 mod changes;
@@ -22,4 +24,4 @@ mod traffic;
 mod usual;
 mod watch;
 
-pub use self::watch::Watch;
+pub use self::watch::{OpenError, Watch};

@@ -7,6 +7,7 @@
 //! none, the server itself has refused other origins and foreign host names. A change is a form that carries a secret of
 //! its page and comes from it (`Sec-Fetch-Site`, else `Origin`). A `GET` changes nothing.
 
+mod alerts;
 mod answers;
 mod changes;
 mod context;
@@ -93,6 +94,7 @@ enum Page {
     Key(String),
     Why,
     Guards,
+    Alerts,
     Changes,
     Lab(String),
 }
@@ -109,6 +111,7 @@ impl Page {
             "/ui/keys" => Self::Keys,
             "/ui/why" => Self::Why,
             "/ui/guards" => Self::Guards,
+            "/ui/alerts" => Self::Alerts,
             "/ui/changes" => Self::Changes,
             _ => {
                 return named("/ui/policies/")
@@ -129,12 +132,13 @@ impl Page {
             Self::Key(policy) => (format!("A key of {} · Keys", cut(policy, 60)), "/ui/keys"),
             Self::Why => ("Why".to_owned(), "/ui/why"),
             Self::Guards => ("Guards".to_owned(), "/ui/guards"),
+            Self::Alerts => ("Alerts".to_owned(), "/ui/alerts"),
             Self::Changes => ("Changes".to_owned(), "/ui/changes"),
             Self::Lab(policy) => (format!("{} · Lab", cut(policy, 60)), "/ui/policies"),
         }
     }
 
-    /// Not the guards: a page that reads itself again empties its forms.
+    /// Not the guards and the alerts: a page that reads itself again empties its forms.
     const fn renews(&self) -> bool {
         matches!(self, Self::Now | Self::Keys)
     }
@@ -148,6 +152,7 @@ impl Page {
             Self::Key(policy) => key::page(ctx, policy).await,
             Self::Why => why::page(ctx).await,
             Self::Guards => guards::page(ctx).await,
+            Self::Alerts => alerts::page(ctx).await,
             Self::Changes => changes::page(ctx).await,
             Self::Lab(policy) => lab::page(ctx, policy).await,
         }
@@ -159,6 +164,7 @@ impl Page {
             Self::Key(policy) => key::post(ctx, policy).await,
             Self::Why => why::post(ctx).await,
             Self::Guards => guards::post(ctx).await,
+            Self::Alerts => alerts::post(ctx).await,
             _ => Err(PageError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "this page has no form that changes anything",

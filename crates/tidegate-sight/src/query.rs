@@ -92,7 +92,7 @@ pub(crate) fn busiest(watch: &Watch, query: &Pairs<'_>, reveal: bool) -> Result<
 /// A status and what is wrong with a query.
 pub(crate) type Wrong = (u16, String);
 
-fn bad(detail: String) -> Wrong {
+pub(crate) fn bad(detail: String) -> Wrong {
     (400, detail)
 }
 

@@ -4,8 +4,10 @@
 //! their lists, and one JSON text to all listeners. It holds the watch weakly, so it ends with it. Readers and the thread
 //! share one lock, which no door ever takes for a decision.
 //!
-//! Locks are taken in this order: that of a trial, the history's, then the state's. So nothing asks the history while it
-//! holds the state, and a limit is tried while others go on.
+//! Locks are taken in this order: that of a trial, the history's, then the state's, then that of the alerts. So nothing asks
+//! the history while it holds the state, and a limit is tried while others go on; the alerts ask the history alone.
+
+mod facts;
 
 use std::array;
 use std::collections::{HashMap, VecDeque};
@@ -27,14 +29,18 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
-use tidegate_server::{Changed, Recalled, RefusalRecord, Seen, Sight, Trial, Vitals, WatchedServer};
+use tidegate::config::AlertSettings;
+use tidegate_server::{
+    Changed, Firing, OpenBreaker, Recalled, RefusalRecord, Seen, Sight, Trial, Vitals, WatchedServer,
+};
 use tokio::sync::watch;
 
+use crate::alerts::{Alerts, Delivery};
 use crate::board::{Board, LastMinute};
 use crate::busiest::{Busiest, Named};
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
-use crate::history::{History, MOST_CHANGES};
+use crate::history::{History, MOST_ALERTS, MOST_CHANGES};
 use crate::lab::{self, Limit, NotTried};
 use crate::live;
 use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
@@ -69,6 +75,18 @@ const UNUSUAL_FOR: u64 = 60;
 /// The longest trial of a limit.
 const LONGEST_TRIAL: Duration = Duration::from_secs(2);
 
+/// Why a watch cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The system starts no thread.
+    #[error("cannot start the thread that counts decisions")]
+    Thread(#[source] io::Error),
+    /// A receiver of alerts cannot be used; the text says which, and why.
+    #[error("{0}")]
+    Receiver(String),
+}
+
 /// Sees the decisions of a server, and answers its pages.
 ///
 /// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 4 MiB for refusals
@@ -84,6 +102,7 @@ pub struct Watch {
     record: Option<Record>,
     pub(crate) lines: Mutex<live::Lines>,
     changes: Changes,
+    alerts: Alerts,
     pages: Pages,
     /// Held while a limit is tried.
     trial: Mutex<()>,
@@ -117,6 +136,8 @@ pub(crate) struct State {
     pub(crate) started: u64,
     /// By policy; `None` is the server.
     judged: HashMap<Option<u16>, Judged, RandomState>,
+    /// By policy: the units that a pass takes on average, as seen in the last minute with passes.
+    units_a_pass: HashMap<u16, f64, RandomState>,
 }
 
 /// What is usual of a policy or the server, and whether it is so now.
@@ -143,13 +164,14 @@ impl Watch {
     /// then kept in memory.
     ///
     /// # Errors
-    /// The system starts no thread.
-    pub fn open(folder: Option<&Path>) -> io::Result<Arc<Self>> {
+    /// [`OpenError`]: there is no thread, or a receiver of alerts cannot be used.
+    pub fn open(folder: Option<&Path>, alerts: &AlertSettings) -> Result<Arc<Self>, OpenError> {
+        let delivery = Delivery::new(alerts).map_err(|error| OpenError::Receiver(error.to_string()))?;
         let (begun, begins) = mpsc::channel();
-        let watch = Arc::new(Self::new(folder, now_ms() / 1_000, begun));
+        let watch = Arc::new(Self::new(folder, delivery, now_ms() / 1_000, begun));
         let weak = Arc::downgrade(&watch);
         let thread = thread::Builder::new().name("sight".to_owned());
-        thread.spawn(move || run(&weak, &begins))?;
+        thread.spawn(move || run(&weak, &begins)).map_err(OpenError::Thread)?;
         Ok(watch)
     }
 
@@ -162,7 +184,7 @@ impl Watch {
         self.history.close();
     }
 
-    fn new(folder: Option<&Path>, now: u64, begun: mpsc::Sender<()>) -> Self {
+    fn new(folder: Option<&Path>, delivery: Delivery, now: u64, begun: mpsc::Sender<()>) -> Self {
         let (history, unusable) = History::open(folder, now);
         if let Some(why) = unusable {
             tracing::warn!("{why}; it is kept in memory, and ends with the process");
@@ -181,6 +203,7 @@ impl Watch {
             told: Mutex::default(),
             state: Mutex::new(State::new(now)),
             changes: Changes::new(Arc::clone(&history)),
+            alerts: Alerts::new(Arc::clone(&history), delivery, now),
             history,
             lines: Mutex::default(),
             pages: Pages::new(),
@@ -211,7 +234,7 @@ impl Watch {
             (fullest, state.begin_second(now_ms / 1_000))
         };
         if let Some(ended) = ended {
-            self.end_second(ended, &server.vitals());
+            self.end_second(ended, &server.vitals(), server.open_breakers());
         }
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
     }
@@ -222,7 +245,7 @@ impl Watch {
     }
 
     /// Ends the second that began at `at`.
-    fn end_second(&self, at: u64, vitals: &Vitals) {
+    fn end_second(&self, at: u64, vitals: &Vitals, breakers: Vec<OpenBreaker>) {
         let (span, wanted, now) = {
             let mut state = self.state.lock();
             let (span, wanted) = state.end_second(at, vitals, self.feed.dropped());
@@ -238,6 +261,7 @@ impl Watch {
             let usual = usual::usual(&self.history, name.as_deref(), now);
             self.state.lock().judged.entry(policy).or_default().usual = usual;
         }
+        self.judge_alerts(now, vitals, breakers, span.server.of(ServerSeries::Dropped));
         if now / 60 != at / 60 {
             let policies: Vec<Arc<str>> = {
                 let state = self.state.lock();
@@ -362,6 +386,7 @@ impl Sight for Watch {
     fn begin(&self, server: Arc<dyn WatchedServer>) {
         let first = server.vitals();
         self.state.lock().read_first(first);
+        self.alerts.begin();
         // The first server is watched, if there are several.
         _ = self.server.set(server);
         // The thread is there as long as the watch.
@@ -431,6 +456,10 @@ impl Sight for Watch {
             "/v1/history" => query::history(self, &query)?,
             "/v1/busiest" => query::busiest(self, &query, reveal)?,
             "/v1/changes" => self.changes.read(query.limit(50, MOST_CHANGES)?),
+            "/v1/alerts" => {
+                let now = self.state.lock().second;
+                self.alerts.read(query.limit(200, MOST_ALERTS)?, now)
+            }
             _ => return Err((404, "there is nothing at this path".to_owned())),
         };
         Ok(answer.to_string())
@@ -438,6 +467,31 @@ impl Sight for Watch {
 
     fn try_limit(&self, trial: &Trial) -> Result<String, (u16, String)> {
         Ok(self.tried(trial)?.to_string())
+    }
+
+    fn firing(&self) -> Vec<Firing> {
+        self.alerts.firing()
+    }
+
+    fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
+        if path != "/v1/alerts" {
+            return Err((404, "there is nothing at this path".to_owned()));
+        }
+        let (now, configuration) = {
+            let state = self.state.lock();
+            (state.second, state.vitals.configuration.0)
+        };
+        let done = self.alerts.act(body, who, now).map_err(query::bad)?;
+        let answer = json!({ "done": done.text }).to_string();
+        self.changes.note(Changed {
+            at: SystemClock::new().now(),
+            what: "alert",
+            who: who.to_owned(),
+            reason: done.reason,
+            text: done.text,
+            configuration,
+        });
+        Ok(answer)
     }
 
     fn page(
@@ -470,6 +524,7 @@ impl State {
             second: now,
             started: now,
             judged: HashMap::default(),
+            units_a_pass: HashMap::default(),
         }
     }
 

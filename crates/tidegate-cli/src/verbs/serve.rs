@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tidegate::config::{
     self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, OtlpSettings, Peer, QUICKSTART,
     StoreKind, StoreSettings, TlsSettings,
@@ -16,7 +16,7 @@ use tidegate_server::{
     Source, TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
     open_store, otlp_of,
 };
-use tidegate_sight::Watch;
+use tidegate_sight::{OpenError, Watch};
 
 use crate::args::{MetricsNames, Proxy, Serve, unknown_variables};
 use crate::exit::{AlreadyPrinted, Exit, Mistake, no_room};
@@ -114,8 +114,12 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
             None => unopened(error),
         })?;
         // Its history is kept beside counters on disk, otherwise in memory.
-        let watch = config.server.sight.then(|| Watch::open(opened.folder())).transpose();
-        let watch = watch.context("cannot start the thread that counts decisions")?;
+        let watch =
+            config.server.sight.then(|| Watch::open(opened.folder(), &config.server.alerts)).transpose();
+        let watch = watch.map_err(|error| match error {
+            OpenError::Receiver(why) => Mistake(why).into(),
+            error => anyhow::Error::from(error),
+        })?;
         options.sight = watch.clone().map(|watch| watch as Arc<dyn Sight>);
         options.store = Some(opened);
         let server = Server::bind(options, source).await.map_err(refusal)?;

@@ -2,8 +2,10 @@
 //! terminal.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -237,6 +239,42 @@ impl Terminal {
         self.shows("\u{1b}[?1049l");
         self.shows("\u{1b}[?25h");
     }
+}
+
+#[test]
+fn a_test_message_reaches_a_receiver_signed_and_a_bad_secret_ends_the_start() {
+    let desk = Desk::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let receiver = format!("{{ webhook: 'http://{to}/hook', secret_file: secret }}");
+    desk.write("p.yaml", format!("{FILE}server: {{ sight: {{ alerts: {{ to: [{receiver}] }} }} }}\n"));
+    desk.write("secret", "short");
+    let told = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0"]).code(2);
+    assert!(told.err.contains("secret_file secret: a secret has at least 16 bytes"), "{told:?}");
+    desk.write("secret", "0123456789abcdef\n");
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.ask("/v1/alerts", Some(&json!({ "do": "test" }))).status(), 200);
+    listener.set_nonblocking(true).unwrap();
+    let mut accepted = None;
+    until("the receiver is asked", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    let (mut stream, _) = accepted.unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let (mut text, mut part) = (String::new(), [0; 4096]);
+    while !(text.contains("TidegateTest") && text.contains("\"version\":\"4\"")) {
+        let read = stream.read(&mut part).unwrap();
+        assert!(read > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&part[..read]));
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    assert!(text.starts_with("POST /hook HTTP/1.1\r\n"), "{text}");
+    assert!(text.contains("x-tidegate-signature: sha256="), "{text}");
+    until("it is counted", || serving.text("/v1/alerts").contains("\"sent\":1"));
+    let shown = serving.text("/v1/alerts");
+    assert!(shown.contains(&format!("http://{to}")) && !shown.contains("/hook"), "{shown}");
 }
 
 #[test]

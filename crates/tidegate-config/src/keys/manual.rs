@@ -42,6 +42,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("server.tls", "running.md#tls"),
     ("server.otlp", "running.md#opentelemetry"),
     ("server.sight", "http-api.md#sight"),
+    ("server.sight.alerts", "http-api.md#alerts"),
     ("client_ip", "#client_ip-behind-proxies"),
     ("forward_auth", "forward-auth.md"),
     ("forward_auth.priority_header", "#priorities-keep_for"),

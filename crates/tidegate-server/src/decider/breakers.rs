@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate::breaker::{Condition, Forced};
 use tidegate::gate::{Charged, GateDecision, KeyedView};
-use tidegate::policy::{Descriptor, Limit, Policy, text_of_key};
+use tidegate::policy::{Descriptor, Limit, Mode, Policy, text_of_key};
 use tidegate::store::{BreakerView, Charge, DecidedBy, Handling, StoreError};
 use tidegate::visible;
 
@@ -20,9 +20,15 @@ pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, charge_of, why}
 use super::{Base, Conclusion};
 use crate::active_config::ActiveConfig;
 use crate::metrics::BreakerStateLabel;
+use crate::sight::OpenBreaker;
 
 /// How long a reload waits for a store that carries its breakers over.
 const STARTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Returns whether a breaker refuses calls, or all but its probes, without a person's doing.
+const fn refuses(condition: &Condition) -> bool {
+    matches!(condition, Condition::Open { .. } | Condition::HalfOpen { .. })
+}
 
 /// The breakers of the policies in force.
 #[derive(Debug)]
@@ -211,6 +217,27 @@ impl Breakers {
             self.note(seen.clone(), if looked { Occasion::Looked } else { Occasion::Acted });
             seen
         }))
+    }
+
+    /// Returns the noted breakers that are open or half-open and refuse calls by themselves. Asks no store.
+    pub(crate) fn standing_open(&self) -> Vec<OpenBreaker> {
+        let noted: Vec<Noted> = {
+            let noted = self.notes.lock();
+            noted.values().filter(|noted| refuses(&noted.seen.view.condition)).cloned().collect()
+        };
+        if noted.is_empty() {
+            return Vec::new();
+        }
+        let live = self.base.live();
+        let listed = noted.into_iter().filter_map(|noted| listed_of(&live, noted));
+        let open = listed.filter(|one| one.mode == Mode::Enforce).map(|one| OpenBreaker {
+            key: self.base.redact.text(&one.key, false),
+            since: one.noted.since,
+            why: visible::line(&why(&one.noted.seen)).into_owned(),
+            probes: matches!(one.noted.seen.view.condition, Condition::HalfOpen { .. }),
+            policy: one.policy,
+        });
+        open.collect()
     }
 
     /// Sets the gauges of all breakers from the notes.

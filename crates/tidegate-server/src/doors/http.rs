@@ -226,7 +226,10 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/keys/{name}" => policy_keys::list(app, &uri, named(path)).await,
         "/v1/events" => events::listen(app, request, found.required_scope, *encrypted),
         "/v1/live" => events::live(app, request, found.required_scope, *encrypted),
-        "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" => pages::read(app, &uri).await,
+        "/v1/alerts" if method == Method::POST => pages::act(app, request).await,
+        "/v1/overview" | "/v1/history" | "/v1/changes" | "/v1/busiest" | "/v1/alerts" => {
+            pages::read(app, &uri).await
+        }
         "/v1/lab" => lab::try_limit(app, request).await,
         routes::UI => pages::page(app, request, *encrypted).await,
         "/v1/signals" => Ok(switches::list_signals(app)),

@@ -45,6 +45,7 @@ label_sets! {
     pub(super) struct ExtensionLabel { result: ExtensionResult }
     pub(super) struct UnitsLabels { policy: String, fate: UnitsFate }
     pub(super) struct CostErrorLabels { policy: String, at: CostErrorAt }
+    pub(super) struct AlertLabels { rule: &'static str, policy: String }
     pub(super) struct SwitchLabel { switch: String }
     pub(super) struct SwitchChangeLabels { switch: String, by: SwitchedByLabel }
 }

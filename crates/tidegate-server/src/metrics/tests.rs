@@ -113,6 +113,17 @@ mod page {
             protection::show_conditions(registry, [("a.b.c", Holding::No)].into_iter(), &[followed]);
             tls::show(registry, Some(1), true, &tls::Failures::default());
             otlp::show(registry, &otlp::Fates::default());
+            let rules = [
+                "denied-unusual",
+                "customer-cut",
+                "tenant-near",
+                "breaker-trips",
+                "store-away",
+                "config-refused",
+                "sight-dropped",
+            ];
+            let firing = rules.map(|rule| Firing { rule, policy: String::new(), alerts: 0 });
+            show_alerts(registry, firing.into());
         };
         let mut text = String::new();
         encode_registry(&mut text, &peers).unwrap();
@@ -158,7 +169,7 @@ mod page {
         ("quota", &["tidegate_quota_"]),
         ("stores", &["tidegate_store_"]),
         ("nodes", &["tidegate_lease_", "tidegate_node_", "tidegate_region_", "tidegate_cluster_"]),
-        ("process", &["tidegate_config_", "tidegate_log_", "tidegate_build_"]),
+        ("process", &["tidegate_config_", "tidegate_log_", "tidegate_build_", "tidegate_alerts"]),
         ("policies", &["tidegate_decisions", "tidegate_near_limit", "tidegate_blocked", "tidegate_"]),
         ("envoy", &["ratelimit_service_"]),
         ("limitador", &[""]),
@@ -183,6 +194,7 @@ mod page {
         ("tidegate_cost_errors_total", "policy-file.md#cost"),
         ("tidegate_connections_cut_total", "security.md#connections"),
         ("tidegate_otlp_spans_total", "running.md#opentelemetry"),
+        ("tidegate_alerts", "http-api.md#alerts"),
         ("tidegate_store_errors_total", "stores/README.md#when-the-store-is-gone"),
         ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
         ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),

@@ -300,10 +300,54 @@ async fn refusals_that_are_wanted_are_explained_by_the_next_run() {
     assert_eq!(gone["nearest"], json!(wanted), "{gone}");
 }
 
+/// What alerts are made of.
+#[tokio::test]
+async fn a_breaker_that_opened_and_a_file_that_is_refused_are_told() {
+    let file = "
+version: 1
+policies:
+  - name: bank
+    match: { path: /pay }
+    by: [client.ip]
+    limit: { algorithm: breaker, profile: sentinel, window: 10s, consecutive: 1, open_for: 5s }
+";
+    let (server, sight) = seen(file).await;
+    let watched = sight.server();
+    assert!(watched.open_breakers().is_empty());
+    let call = r#"{"attributes": {"client.ip": "203.0.113.9", "request.path": "/pay"}}"#;
+    let ticket = server.post("/v1/check", call).await.json()["ticket"].as_str().unwrap().to_owned();
+    server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": 502}}"#)).await;
+    let open = watched.open_breakers();
+    assert_eq!(open.len(), 1, "{open:?}");
+    assert_eq!((open[0].policy.as_str(), open[0].since, open[0].probes), ("bank", Some(NOON), false));
+    assert!(open[0].key.starts_with('#') && !open[0].why.is_empty(), "{open:?}");
+
+    assert_eq!(watched.vitals().refused, None);
+    server.write("version: 1\npolicies: none\n");
+    until("the file is refused", async || watched.vitals().refused.is_some()).await;
+    let changes = sight.changes();
+    let (what, who, _, text) = changes.iter().find(|(what, ..)| *what == "refused").unwrap();
+    assert_eq!((*what, who.as_str()), ("refused", "file"));
+    assert!(text.contains("policies"), "{text}");
+    server.write(file);
+    until("the file is in force", async || watched.vitals().refused.is_none()).await;
+}
+
 #[tokio::test]
 async fn a_server_without_sight_says_so() {
     let server = start(FILE).await;
-    for path in ["/v1/overview", "/v1/history", "/v1/changes", "/v1/busiest", "/v1/live", "/ui/", "/ui/now"] {
+    let alerts = server.post("/v1/alerts", r#"{"do": "test"}"#).await;
+    assert_eq!(alerts.status, StatusCode::NOT_FOUND);
+    for path in [
+        "/v1/overview",
+        "/v1/history",
+        "/v1/changes",
+        "/v1/busiest",
+        "/v1/alerts",
+        "/v1/live",
+        "/ui/",
+        "/ui/now",
+    ] {
         let answer = server.get(path).await;
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
         assert!(answer.detail().contains("ServerOptions::sight"), "{path}");
@@ -323,6 +367,8 @@ async fn its_paths_check_their_parameters_and_tell_what_is_wrong() {
         (slip.status, slip.detail()),
         (StatusCode::BAD_REQUEST, "unknown parameter `polcy`; did you mean `policy`?".to_owned())
     );
+    let done = server.post("/v1/alerts", r#"{"do": "test"}"#).await.json();
+    assert_eq!(done, json!({ "path": "/v1/alerts", "bytes": 14, "who": "" }));
     let wrong = server.get("/v1/changes?limit=0").await;
     let detail = "limit `0` is not possible; use 1 to 200".to_owned();
     assert_eq!((wrong.status, wrong.detail()), (StatusCode::BAD_REQUEST, detail));

@@ -156,6 +156,10 @@ impl Sight for RecordedSight {
         }
     }
 
+    fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
+        Ok(serde_json::json!({ "path": path, "bytes": body.len(), "who": who }).to_string())
+    }
+
     fn page(
         &self,
         request: Request<Bytes>,

@@ -1,4 +1,4 @@
-//! The file of the history, `history.redb`: blocks of counts, and the changes.
+//! The file of the history, `history.redb`: blocks of counts, the changes, and the alerts.
 //!
 //! It stands beside the counters' file and shares nothing with it. [`redb`] manages it: each write is there completely
 //! or not at all. Each write has a number, which is in the file too: whoever holds counts that a write of that number
@@ -25,11 +25,12 @@ pub(crate) const NAME: &str = "history.redb";
 pub(crate) const DAMAGED: &str = "history.redb.damaged";
 
 /// The most bytes of the file, but for the engine's own pages, under a mebibyte. The engine doubles the file when it is
-/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`] and the changes.
+/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`], the changes and
+/// the alerts.
 pub(crate) const MOST_IN_FILE: u64 = 64 << 20;
 
 /// The most bytes of blocks, with their names. Beyond, the oldest hour goes.
-pub(crate) const MOST_STORED: u64 = MOST_IN_FILE / 2 - MOST_CHANGES_BYTES as u64;
+pub(crate) const MOST_STORED: u64 = MOST_IN_FILE / 2 - MOST_CHANGES_BYTES as u64 - MOST_ALERTS_BYTES as u64;
 
 /// The same without a folder: what is in memory is at most four times as much.
 pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;
@@ -38,12 +39,18 @@ pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;
 pub(crate) const MOST_CHANGES: usize = 200;
 pub(crate) const MOST_CHANGES_BYTES: usize = 8 << 20;
 
+/// The most alerts that are kept, and the most bytes of their text: two kilobytes each.
+pub(crate) const MOST_ALERTS: usize = 1_000;
+pub(crate) const MOST_ALERTS_BYTES: usize = 2 << 20;
+
 /// The format version that this build writes, and the newest that it reads.
 const FORM: u64 = 1;
 
 /// By tier, beginning, and name of the policy.
 const BLOCKS: TableDefinition<'_, (u8, u64, &str), &[u8]> = TableDefinition::new("blocks");
 const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
+/// A file of an earlier build lacks it until the first write.
+const ALERTS: TableDefinition<'_, u64, &str> = TableDefinition::new("alerts");
 const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 
 /// Where the history is kept.
@@ -64,7 +71,15 @@ pub(crate) struct Opened {
     /// The number of the last write.
     pub(crate) written: u64,
     pub(crate) changes: BTreeMap<u64, Arc<str>>,
+    pub(crate) alerts: BTreeMap<u64, Arc<str>>,
     pub(crate) extent: Extent,
+}
+
+/// Lines to be written, by their numbers, and the first number that is kept.
+#[derive(Debug, Default)]
+pub(crate) struct NewLines {
+    pub(crate) new: Vec<(u64, Arc<str>)>,
+    pub(crate) first: u64,
 }
 
 /// How much the file has.
@@ -80,9 +95,8 @@ pub(crate) struct Extent {
 pub(crate) struct Work<'w> {
     pub(crate) number: u64,
     pub(crate) deltas: &'w Deltas,
-    pub(crate) changes: &'w [(u64, Arc<str>)],
-    /// The oldest change that is kept.
-    pub(crate) first_change: u64,
+    pub(crate) changes: &'w NewLines,
+    pub(crate) alerts: &'w NewLines,
     /// By which age blocks are removed; `None`: by none, because the clock is in doubt.
     pub(crate) now: Option<u64>,
     pub(crate) most_stored: u64,
@@ -102,13 +116,20 @@ fn read(file: EngineFile) -> Result<Opened, FileError> {
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
     }
-    let (changes, extent) = file.contents()?;
-    Ok(Opened { file, written: state.written, changes, extent })
+    let Contents { changes, alerts, extent } = file.contents()?;
+    Ok(Opened { file, written: state.written, changes, alerts, extent })
 }
 
 struct FileState {
     form: u64,
     written: u64,
+}
+
+/// What is read when a file is opened.
+struct Contents {
+    changes: BTreeMap<u64, Arc<str>>,
+    alerts: BTreeMap<u64, Arc<str>>,
+    extent: Extent,
 }
 
 impl HistoryFile {
@@ -137,7 +158,7 @@ impl HistoryFile {
         Ok(FileState { form: FORM, written: 0 })
     }
 
-    fn contents(&self) -> Result<(BTreeMap<u64, Arc<str>>, Extent), redb::Error> {
+    fn contents(&self) -> Result<Contents, redb::Error> {
         let reading = self.0.engine.begin_read()?;
         let blocks = reading.open_table(BLOCKS)?;
         let mut extent = Extent { oldest: oldest(&blocks, &mut Packer::default())?, ..Extent::default() };
@@ -145,12 +166,13 @@ impl HistoryFile {
             let (key, block) = block?;
             extent.stored += stored(key.value().2, block.value());
         }
-        let mut changes = BTreeMap::new();
-        for change in reading.open_table(CHANGES)?.iter()? {
-            let (number, text) = change?;
-            changes.insert(number.value(), Arc::from(text.value()));
-        }
-        Ok((changes, extent))
+        let changes = lines(&reading.open_table(CHANGES)?)?;
+        let alerts = match reading.open_table(ALERTS) {
+            Ok(table) => lines(&table)?,
+            Err(TableError::TableDoesNotExist(_)) => BTreeMap::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Contents { changes, alerts, extent })
     }
 
     /// Returns whether the file is still there under its name.
@@ -220,17 +242,28 @@ impl HistoryFile {
             }
             let oldest = oldest(&table, packer)?;
             drop(table);
-            let mut changes = writing.open_table(CHANGES)?;
-            for (number, text) in work.changes {
-                changes.insert(number, &**text)?;
+            for (table, lines) in [(CHANGES, work.changes), (ALERTS, work.alerts)] {
+                let mut table = writing.open_table(table)?;
+                for (number, text) in &lines.new {
+                    table.insert(number, &**text)?;
+                }
+                table.retain_in(..lines.first, |_, _| false)?;
             }
-            changes.retain_in(..work.first_change, |_, _| false)?;
-            drop(changes);
             writing.commit()?;
             Ok(Extent { stored, oldest })
         };
         guarded(write)
     }
+}
+
+/// Reads a table of lines.
+fn lines(table: &impl ReadableTable<u64, &'static str>) -> Result<BTreeMap<u64, Arc<str>>, redb::Error> {
+    let mut lines = BTreeMap::new();
+    for line in table.iter()? {
+        let (number, text) = line?;
+        lines.insert(number.value(), Arc::from(text.value()));
+    }
+    Ok(lines)
 }
 
 type Blocks<'w> = Table<'w, (u8, u64, &'static str), &'static [u8]>;

@@ -282,3 +282,17 @@ fn of_changes_the_newest_are_kept() {
     assert!(bytes <= file::MOST_CHANGES_BYTES, "{bytes}");
     assert_eq!(history.changes(1)[0].0, 303);
 }
+
+#[test]
+fn alerts_are_kept_beside_the_changes_and_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = open(folder.path());
+    history.put_change(1, "a change");
+    (1..=1_003).for_each(|number| history.put_alert(number, "fires"));
+    history.flush();
+    history.put_alert(1_003, "resolved");
+    drop(history);
+    let history = open(folder.path());
+    assert_eq!((history.alerts(9_999).len(), history.changes(9).len()), (file::MOST_ALERTS, 1));
+    assert_eq!(history.alerts(1), [(1_003, "resolved".to_owned())]);
+}

@@ -13,7 +13,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::codec::Packer;
-use super::file::{self, Extent, HistoryFile, Location, MOST_CHANGES, MOST_CHANGES_BYTES, Work};
+use super::file::{
+    self, Extent, HistoryFile, Location, MOST_ALERTS, MOST_ALERTS_BYTES, MOST_CHANGES, MOST_CHANGES_BYTES,
+    NewLines, Work,
+};
 use super::tiers::{Deltas, LastQuarter, MOST_WAITING};
 
 /// The pause between writes, also after one that failed. After a crash, at most so much is lost.
@@ -35,7 +38,8 @@ pub(crate) struct Memory {
     pub(crate) writing: Option<Writing>,
     pub(crate) file: Option<Arc<HistoryFile>>,
     pub(crate) extent: Extent,
-    pub(crate) changes: KeptChanges,
+    pub(crate) changes: Lines<MOST_CHANGES, MOST_CHANGES_BYTES>,
+    pub(crate) alerts: Lines<MOST_ALERTS, MOST_ALERTS_BYTES>,
     /// Whether the last write succeeded.
     pub(crate) up: bool,
 }
@@ -46,15 +50,15 @@ pub(crate) struct Writing {
     pub(crate) deltas: Arc<Deltas>,
 }
 
-/// The newest changes, all in memory.
+/// The newest lines of a kind, by their numbers, all in memory: at most `MOST`, and at most so many `BYTES`.
 #[derive(Debug, Default)]
-pub(crate) struct KeptChanges {
+pub(crate) struct Lines<const MOST: usize, const BYTES: usize> {
     pub(crate) texts: BTreeMap<u64, Arc<str>>,
     bytes: usize,
     unwritten: BTreeSet<u64>,
 }
 
-impl KeptChanges {
+impl<const MOST: usize, const BYTES: usize> Lines<MOST, BYTES> {
     pub(crate) fn put(&mut self, number: u64, text: Arc<str>) {
         self.unwritten.insert(number);
         self.keep(number, text);
@@ -65,7 +69,7 @@ impl KeptChanges {
         if let Some(before) = self.texts.insert(number, text) {
             self.bytes -= before.len();
         }
-        while self.texts.len() > MOST_CHANGES || self.bytes > MOST_CHANGES_BYTES {
+        while self.texts.len() > MOST || self.bytes > BYTES {
             let Some((oldest, text)) = self.texts.pop_first() else { return };
             self.bytes -= text.len();
             self.unwritten.remove(&oldest);
@@ -83,13 +87,11 @@ impl KeptChanges {
         }
     }
 
-    fn take_unwritten(&mut self) -> Vec<(u64, Arc<str>)> {
+    fn take_unwritten(&mut self) -> NewLines {
         let numbers = mem::take(&mut self.unwritten);
-        numbers.iter().filter_map(|number| Some((*number, Arc::clone(self.texts.get(number)?)))).collect()
-    }
-
-    fn first(&self) -> u64 {
-        self.texts.first_key_value().map_or(0, |(number, _)| *number)
+        let new = numbers.iter().filter_map(|number| Some((*number, Arc::clone(self.texts.get(number)?))));
+        let first = self.texts.first_key_value().map_or(0, |(number, _)| *number);
+        NewLines { new: new.collect(), first }
     }
 }
 
@@ -133,6 +135,7 @@ impl Writer {
         memory.bound();
         memory.next = opened.written.saturating_add(1);
         memory.changes.found(opened.changes);
+        memory.alerts.found(opened.alerts);
         memory.extent = opened.extent;
         memory.file = Some(Arc::new(opened.file));
         Ok(())
@@ -165,24 +168,24 @@ impl Writer {
             self.detach();
             return Err("somebody has removed the file".to_owned());
         }
-        let (writing, changes, first_change, extent, now) = {
+        let (writing, changes, alerts, extent, now) = {
             let mut locked = self.memory.lock();
             let memory = &mut *locked;
-            let changes = memory.changes.take_unwritten();
-            if memory.waiting.is_empty() && changes.is_empty() {
+            let (changes, alerts) = (memory.changes.take_unwritten(), memory.alerts.take_unwritten());
+            if memory.waiting.is_empty() && changes.new.is_empty() && alerts.new.is_empty() {
                 return Ok(());
             }
             let deltas = Arc::new(mem::take(&mut memory.waiting));
             let writing = Writing { number: memory.next, deltas };
             memory.next += 1;
             memory.writing = Some(writing.clone());
-            (writing, changes, memory.changes.first(), memory.extent, memory.now)
+            (writing, changes, alerts, memory.extent, memory.now)
         };
         let work = Work {
             number: writing.number,
             deltas: &writing.deltas,
             changes: &changes,
-            first_change,
+            alerts: &alerts,
             now: self.age_counts(now).then_some(now),
             most_stored: self.most_stored,
         };

@@ -8,12 +8,13 @@ use super::context::{Context, Head};
 use super::words::{Mark, cut, mark, moment, url};
 
 /// The pages in the navigation: path, word, and the key behind `g`.
-pub(crate) const PAGES: [(&str, &str, &str); 6] = [
+pub(crate) const PAGES: [(&str, &str, &str); 7] = [
     ("/ui/", "Now", "n"),
     ("/ui/policies", "Policies", "p"),
     ("/ui/keys", "Keys", "k"),
     ("/ui/why", "Why", "w"),
     ("/ui/guards", "Guards", "u"),
+    ("/ui/alerts", "Alerts", "a"),
     ("/ui/changes", "Changes", "c"),
 ];
 

@@ -68,6 +68,12 @@ impl Fake {
                     "reason": "", "text": "<script>alert(2)</script>", "configuration": 18, "effect": null });
                 (200, json!({ "changes": [one] }))
             }
+            "/v1/alerts" => {
+                let one = json!({ "number": 1, "rule": "customer-cut", "severity": "warning", "policy": "<i>p</i>",
+                    "key": "#1", "since": "2027-01-15T07:59:00Z", "fired": "2027-01-15T07:59:00Z", "resolved": null,
+                    "silenced": false, "text": "<script>alert(3)</script>", "path": "/ui/keys" });
+                (200, json!({ "firing": 1, "alerts": [one], "silences": [], "receivers": [] }))
+            }
             "/v1/busiest" => (200, json!({ "by": "denied", "window_s": 900, "keys": [] })),
             "/v1/switches" => (200, json!({ "switches": [] })),
             _ => (404, json!({ "detail": "there is nothing" })),
@@ -362,6 +368,7 @@ async fn every_answer_is_guarded_and_every_page_is_whole() {
         "/ui/keys",
         "/ui/why",
         "/ui/guards",
+        "/ui/alerts",
         "/ui/changes",
         "/ui/nothing",
         "/ui/policies/none",

@@ -10,11 +10,15 @@ const NOW: u64 = 1_800_000_000;
 
 /// A server with counts that are given, and empty answers.
 #[derive(Debug, Default)]
-struct MadeUp(Mutex<Vitals>);
+struct MadeUp(Mutex<Vitals>, Mutex<Vec<OpenBreaker>>);
 
 impl WatchedServer for MadeUp {
     fn vitals(&self) -> Vitals {
         self.0.lock().clone()
+    }
+
+    fn open_breakers(&self) -> Vec<OpenBreaker> {
+        self.1.lock().clone()
     }
 
     fn ask(&self, _: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
@@ -22,8 +26,13 @@ impl WatchedServer for MadeUp {
     }
 }
 
+fn made() -> Watch {
+    let delivery = Delivery::new(&AlertSettings::default()).unwrap();
+    Watch::new(None, delivery, NOW, mpsc::channel().0)
+}
+
 fn begun() -> (Watch, Arc<MadeUp>) {
-    let (watch, server) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(MadeUp::default()));
+    let (watch, server) = (made(), Arc::new(MadeUp::default()));
     watch.begin(Arc::<MadeUp>::clone(&server));
     (watch, server)
 }
@@ -278,11 +287,76 @@ fn a_wrong_query_is_told_what_works() {
         ("/v1/history", "from=now", 400, "use seconds since 1970"),
         ("/v1/history", "step=5m", 400, "use 1s, 1m or 1h"),
         ("/v1/changes", "limit=201", 400, "use 1 to 200"),
+        ("/v1/alerts", "limit=1001", 400, "use 1 to 1000"),
         ("/v1/other", "", 404, "nothing"),
     ] {
         let (told, detail) = watch.read(path, query, false).unwrap_err();
         assert!(told == status && detail.contains(part), "{path}?{query}: {told} {detail}");
     }
+}
+
+/// A tenant passes once a second for an hour, and is then refused; a bank's breaker opens.
+#[test]
+fn alerts_follow_from_what_the_doors_tell() {
+    let (watch, server) = begun();
+    let policy = watch.policy("per-tenant", Some(1.25));
+    let mut second = 0;
+    let mut seconds = |count: u64, allowed: u64, denied: u64| {
+        for _ in 0..count {
+            (0..allowed).for_each(|_| _ = saw(&watch, policy, Verdict::Allowed, 7));
+            (0..denied).for_each(|_| _ = saw(&watch, policy, Verdict::Denied, 7));
+            second += 1;
+            watch.turn((NOW + second) * 1_000);
+        }
+    };
+    let firing = || {
+        let alerts = read(&watch, "/v1/alerts", "");
+        let all = alerts["alerts"].as_array().unwrap().clone();
+        let firing = all.iter().filter(|one| one["resolved"].is_null());
+        let word = |one: &Value| one["rule"].as_str().unwrap().to_owned();
+        let mut firing: Vec<String> = firing.map(word).collect();
+        firing.sort();
+        firing
+    };
+    watch.named(policy, 7, "tenant.id=t1", "#00000000000000t1");
+    seconds(3_900, 1, 0);
+    assert_eq!(firing(), ["tenant-near"], "80 % of its rate");
+    seconds(120, 1, 9);
+    assert_eq!(firing(), ["customer-cut", "tenant-near"]);
+    let shown = read(&watch, "/v1/alerts", "limit=1")["alerts"][0].clone();
+    assert_eq!((&shown["key"], &shown["policy"]), (&json!("#00000000000000t1"), &json!("per-tenant")));
+    assert!(!shown.to_string().contains("tenant.id"), "{shown}");
+    let since = Some(Tick::from_secs(NOW));
+    let bank = OpenBreaker {
+        policy: "bank".to_owned(),
+        key: "(all)".to_owned(),
+        since,
+        why: "19 of 38 calls failed".to_owned(),
+        probes: false,
+    };
+    server.1.lock().push(bank);
+    server.0.lock().refused = Some("p.yaml:3: unknown key".to_owned());
+    seconds(62, 0, 0);
+    assert_eq!(firing(), ["breaker-trips", "config-refused", "customer-cut", "tenant-near"]);
+    server.1.lock().clear();
+    server.0.lock().refused = None;
+    seconds(600, 0, 0);
+    assert_eq!(firing(), [""; 0]);
+    let all = read(&watch, "/v1/alerts", "");
+    assert_eq!((all["alerts"].as_array().unwrap().len(), &all["firing"]), (4, &json!(0)));
+
+    let silence = br#"{"do": "silence", "rule": "tenant-near", "for": "2h", "reason": "the sale"}"#;
+    let done = watch.act("/v1/alerts", silence, "ann").unwrap();
+    assert!(done.contains("alerts of tenant-near are silenced for 120 min"), "{done}");
+    assert_eq!(read(&watch, "/v1/alerts", "")["silences"][0]["who"], "ann");
+    let change = read(&watch, "/v1/changes", "limit=1")["changes"][0].clone();
+    assert_eq!(
+        (&change["what"], &change["who"], &change["reason"]),
+        (&json!("alert"), &json!("ann"), &json!("the sale"))
+    );
+    let end = br#"{"do": "end-silence", "rule": "tenant-near"}"#;
+    assert!(watch.act("/v1/alerts", end, "ann").is_ok() && watch.act("/v1/alerts", end, "ann").is_err());
+    assert_eq!(watch.act("/v1/other", end, "ann").unwrap_err().0, 404);
 }
 
 #[test]
@@ -312,7 +386,7 @@ impl WatchedServer for Broken {
 
 #[test]
 fn a_panic_loses_a_turn_and_no_more() {
-    let (watch, server) = (Watch::new(None, NOW, mpsc::channel().0), Arc::new(Broken(Mutex::new(false))));
+    let (watch, server) = (made(), Arc::new(Broken(Mutex::new(false))));
     watch.begin(Arc::<Broken>::clone(&server));
     let policy = watch.policy("per-ip", None);
     *server.0.lock() = true;

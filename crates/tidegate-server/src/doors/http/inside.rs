@@ -13,7 +13,7 @@ use super::{HttpDoor, Serves, route};
 use crate::app::App;
 use crate::body;
 use crate::problem::{Delayed, Problem};
-use crate::sight::{Vitals, WatchedServer};
+use crate::sight::{OpenBreaker, Vitals, WatchedServer};
 
 /// The most bytes of an answer, more than any other path answers: a page of metrics with 10,000 policies.
 const LONGEST: usize = 32 << 20;
@@ -65,7 +65,14 @@ impl InsideDoor {
 
 impl WatchedServer for InsideDoor {
     fn vitals(&self) -> Vitals {
-        self.app.upgrade().map(|app| app.decider.vitals()).unwrap_or_default()
+        let Some(app) = self.app.upgrade() else { return Vitals::default() };
+        let refused = app.reload.last();
+        let first = refused.map(|refused| refused.diagnostics.first().cloned().unwrap_or_default());
+        Vitals { refused: first, ..app.decider.vitals() }
+    }
+
+    fn open_breakers(&self) -> Vec<OpenBreaker> {
+        self.app.upgrade().map(|app| app.decider.breakers.standing_open()).unwrap_or_default()
     }
 
     fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {

@@ -178,6 +178,7 @@ mod tests {
         ("/v1/history", "#sight"),
         ("/v1/changes", "#sight"),
         ("/v1/busiest", "#sight"),
+        ("/v1/alerts", "#alerts"),
         ("/v1/live", "#sight"),
         ("/v1/lab", "#the-lab"),
         ("/ui/", "#sight"),

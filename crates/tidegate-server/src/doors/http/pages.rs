@@ -30,7 +30,7 @@ pub(super) fn sight_of(app: &App) -> Result<&Arc<dyn Sight>, Problem> {
     })
 }
 
-/// `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest`.
+/// `/v1/overview`, `/v1/history`, `/v1/changes`, `/v1/busiest`, `/v1/alerts`.
 ///
 /// # Errors
 /// 400 for an unknown parameter, 404 if nothing sees decisions, 503 if others ask for too much, and whatever the sight
@@ -49,10 +49,30 @@ pub(super) async fn read(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let told = tokio::task::spawn_blocking(reading).await;
     let told =
         told.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "what was seen cannot be read"))?;
+    told_as(told)
+}
+
+/// `POST /v1/alerts`: silences alerts, ends a silence, or sends a test.
+///
+/// # Errors
+/// As [`read`]; as [`request_body::read`].
+pub(super) async fn act(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let sight = Arc::clone(sight_of(app)?);
+    let who = app.access.name_of(request.headers()).unwrap_or_default();
+    let path = request.uri().path().to_owned();
+    let sent = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
+    // It may wait for the thread that counts, so not on a thread that decides.
+    let told = tokio::task::spawn_blocking(move || sight.act(&path, &sent, &who)).await;
+    let told =
+        told.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the alerts cannot be reached"))?;
+    told_as(told)
+}
+
+/// Answers what the sight told. Names of strangers may be in it.
+fn told_as(told: Result<String, (u16, String)>) -> Result<Response, Problem> {
     let told = told.map_err(|(status, detail)| {
         Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)
     })?;
-    // Names of strangers may be in it.
     Ok(body::answer(StatusCode::OK, JSON, visible::json(&told).into_owned()))
 }
 
@@ -64,7 +84,7 @@ fn asks_for_names(uri: &Uri) -> Result<bool, Problem> {
     let names: &[&'static str] = match uri.path() {
         "/v1/overview" => &["w", "reveal"],
         "/v1/history" => &["policy", "series", "from", "to", "step"],
-        "/v1/changes" => &["limit"],
+        "/v1/changes" | "/v1/alerts" => &["limit"],
         _ => &["policy", "by", "w", "limit", "reveal"],
     };
     Query::of(uri, names)?.flag("reveal")

@@ -45,7 +45,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 40] = [
+pub(super) const ROUTES: [Route; 42] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -80,6 +80,8 @@ pub(super) const ROUTES: [Route; 40] = [
     read("GET, HEAD", "/v1/history"),
     read("GET, HEAD", "/v1/changes"),
     read("GET, HEAD", "/v1/busiest"),
+    read("GET, HEAD", "/v1/alerts"),
+    admin("POST", "/v1/alerts"),
     read("GET, HEAD", "/v1/live"),
     read("POST", "/v1/lab"),
     admin("POST", "/v1/reload"),

@@ -1,0 +1,411 @@
+//! Alerts: what is wrong, since when, and who is told.
+//!
+//! [`rules`] say what is wrong now; this keeps what they said. An alert that fires, and one that is resolved, is a line of
+//! JSON in the history, so both survive a restart: alerts of the process before are given a few minutes in which their
+//! rule may find them again, and are resolved if it does not. A [silence](Silence) keeps an alert from receivers, not from
+//! the list.
+//!
+//! [`messages`] says when which receiver gets which text; [`delivery`] sends it.
+
+mod delivery;
+mod messages;
+mod rules;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tidegate::visible;
+use tidegate_server::Firing;
+
+pub(crate) use self::delivery::Delivery;
+use self::messages::{Outbox, Standing};
+pub(crate) use self::rules::{Before, Key, Second, UnusualPolicy};
+use self::rules::{Found, Rule, Rules};
+use crate::history::History;
+
+/// Alerts that are kept, and for how many seconds.
+const MOST: usize = 1_000;
+const KEPT_FOR: u64 = 7 * 86_400;
+
+/// Alerts that fire at once. Callers choose keys; of more, the list tells nothing new.
+const MOST_FIRING: usize = 500;
+
+/// After a start, how long alerts of the process before wait to be found again: longer than the slowest rule.
+const FOUND_AGAIN_WITHIN: u64 = 6 * 60;
+
+/// Silences at once, and the longest, in seconds.
+const MOST_SILENCES: usize = 100;
+const LONGEST_SILENCE: u64 = 86_400;
+
+/// The longest reason, in bytes.
+const LONGEST_REASON: usize = 255;
+
+/// The longest text of an alert, in bytes.
+const LONGEST_TEXT: usize = 600;
+
+/// An alert.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Alert {
+    pub(crate) rule: Rule,
+    pub(crate) policy: String,
+    /// The digest of the key.
+    pub(crate) key: String,
+    /// Since when its condition holds, and since when it fires, in seconds since 1970.
+    pub(crate) since: u64,
+    pub(crate) fired: u64,
+    pub(crate) resolved: Option<u64>,
+    pub(crate) text: String,
+    pub(crate) path: String,
+}
+
+/// Returns the words of the rules.
+pub(crate) fn rule_words() -> [&'static str; Rule::ALL.len()] {
+    Rule::ALL.map(Rule::word)
+}
+
+/// What an alert is about.
+pub(crate) type Subject = (Rule, String, String);
+
+impl Alert {
+    fn of(found: &Found, now: u64) -> Self {
+        let Found { rule, policy, key, since, text, path } = found.clone();
+        let text = visible::line(&text[..text.floor_char_boundary(LONGEST_TEXT)]).into_owned();
+        Self { rule, policy, key, since, fired: now, resolved: None, text, path }
+    }
+
+    pub(crate) fn subject(&self) -> Subject {
+        (self.rule, self.policy.clone(), self.key.clone())
+    }
+
+    fn json(&self) -> String {
+        // Texts and whole numbers can always be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    fn shown(&self, number: u64, is_silenced: bool) -> Value {
+        json!({
+            "number": number,
+            "rule": self.rule.word(),
+            "severity": self.rule.severity(),
+            "policy": self.policy,
+            "key": self.key,
+            "since": rfc3339(self.since),
+            "fired": rfc3339(self.fired),
+            "resolved": self.resolved.and_then(rfc3339),
+            "silenced": is_silenced,
+            "text": self.text,
+            "path": self.path,
+        })
+    }
+}
+
+/// What is not told for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Silence {
+    /// `None`: all rules, all policies.
+    rule: Option<Rule>,
+    policy: Option<String>,
+    until: u64,
+    who: String,
+    reason: String,
+}
+
+impl Silence {
+    fn is_about(&self, alert: &Alert) -> bool {
+        self.rule.is_none_or(|rule| rule == alert.rule)
+            && self.policy.as_ref().is_none_or(|policy| *policy == alert.policy)
+    }
+
+    fn shown(&self) -> Value {
+        json!({
+            "rule": self.rule.map(Rule::word),
+            "policy": self.policy,
+            "until": rfc3339(self.until),
+            "who": self.who,
+            "reason": self.reason,
+        })
+    }
+}
+
+/// What somebody did, for the list of changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) reason: String,
+    pub(crate) text: String,
+}
+
+/// The alerts of a server. Its lock is held for microseconds, and while the history takes a line.
+#[derive(Debug)]
+pub(crate) struct Alerts {
+    history: Arc<History>,
+    state: Mutex<State>,
+    delivery: Delivery,
+}
+
+#[derive(Debug)]
+struct State {
+    rules: Rules,
+    /// The number of the next alert.
+    next: u64,
+    /// By subject: the number, and the alert.
+    firing: BTreeMap<Subject, (u64, Alert)>,
+    /// Until when alerts of the process before fire without being found.
+    carried_until: u64,
+    silences: VecDeque<Silence>,
+    outbox: Outbox,
+}
+
+impl Alerts {
+    /// Reads what the history has. `now` is in seconds since 1970.
+    pub(crate) fn new(history: Arc<History>, delivery: Delivery, now: u64) -> Self {
+        let known = history.alerts(MOST);
+        let next = known.first().map_or(1, |(number, _)| number.saturating_add(1));
+        let kept = known.iter().filter_map(|(number, text)| Some((*number, read(text)?)));
+        let firing = kept.filter(|(_, alert)| alert.resolved.is_none());
+        let firing =
+            firing.take(MOST_FIRING).map(|(number, alert)| (alert.subject(), (number, alert))).collect();
+        let state = State {
+            rules: Rules::default(),
+            next,
+            firing,
+            carried_until: now.saturating_add(FOUND_AGAIN_WITHIN),
+            silences: VecDeque::new(),
+            outbox: Outbox::new(&delivery.kinds(), delivery.link()),
+        };
+        Self { history, state: Mutex::new(state), delivery }
+    }
+
+    /// Begins to send, if there are receivers and a runtime.
+    pub(crate) fn begin(&self) {
+        self.delivery.begin();
+    }
+
+    /// Judges the keys of a minute that began at `from`: [`Rules::minute`].
+    pub(crate) fn minute(&self, from: u64, keys: &[Key], before: &dyn Fn(u16, u64) -> Before) {
+        self.state.lock().rules.minute(from, keys, before);
+    }
+
+    /// Judges a second, keeps what began and what ended, and gives receivers what is due.
+    pub(crate) fn second(&self, second: &Second<'_>) {
+        let now = second.now;
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let found = state.rules.second(second);
+        self.follow(state, &found, now);
+        state.silences.retain(|silence| silence.until > now);
+        let silences = &state.silences;
+        let standing = state.firing.values().map(|(_, alert)| Standing {
+            alert,
+            is_silenced: silences.iter().any(|silence| silence.is_about(alert)),
+        });
+        for message in state.outbox.second(now, &standing.collect::<Vec<_>>()) {
+            self.delivery.send(message);
+        }
+    }
+
+    fn follow(&self, state: &mut State, found: &[Found], now: u64) {
+        for found in found {
+            let subject = (found.rule, found.policy.clone(), found.key.clone());
+            if state.firing.contains_key(&subject) || state.firing.len() >= MOST_FIRING {
+                continue;
+            }
+            let alert = Alert::of(found, now);
+            tracing::warn!(
+                rule = alert.rule.word(),
+                policy = alert.policy,
+                key = alert.key,
+                "{}",
+                alert.text
+            );
+            // A file that could not be read at the start may have been found since, with higher numbers.
+            let newest = self.history.alerts(1).first().map_or(0, |(number, _)| *number);
+            let number = state.next.max(newest.saturating_add(1));
+            state.next = number.saturating_add(1);
+            self.history.put_alert(number, &alert.json());
+            state.firing.insert(subject, (number, alert));
+        }
+        let waits = now < state.carried_until;
+        let subjects: BTreeSet<(Rule, &str, &str)> =
+            found.iter().map(|found| (found.rule, &*found.policy, &*found.key)).collect();
+        state.firing.retain(|(rule, policy, key), (number, alert)| {
+            let is_found = subjects.contains(&(*rule, &**policy, &**key));
+            // Of the process before, until the rules have had the time.
+            if is_found || (waits && alert.fired < state.carried_until.saturating_sub(FOUND_AGAIN_WITHIN)) {
+                return true;
+            }
+            alert.resolved = Some(now);
+            tracing::info!(
+                rule = alert.rule.word(),
+                policy = alert.policy,
+                key = alert.key,
+                "an alert is over"
+            );
+            self.history.put_alert(*number, &alert.json());
+            false
+        });
+    }
+
+    /// Returns the alerts, those that fire first, then the newest first; silences; and how messages fare.
+    pub(crate) fn read(&self, most: usize, now: u64) -> Value {
+        let (mut firing, silences): (Vec<(u64, Alert)>, Vec<Silence>) = {
+            let state = self.state.lock();
+            (state.firing.values().cloned().collect(), state.silences.iter().cloned().collect())
+        };
+        firing.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
+        let known = self.history.alerts(MOST);
+        let past = known.iter().filter_map(|(number, text)| Some((*number, read(text)?)));
+        let past = past.filter(|(_, alert)| {
+            alert.resolved.is_some_and(|resolved| now.saturating_sub(resolved) <= KEPT_FOR)
+        });
+        let is_silenced = |alert: &Alert| {
+            alert.resolved.is_none()
+                && silences.iter().any(|silence| silence.until > now && silence.is_about(alert))
+        };
+        let shown: Vec<Value> = firing
+            .iter()
+            .cloned()
+            .chain(past)
+            .take(most)
+            .map(|(number, alert)| alert.shown(number, is_silenced(&alert)))
+            .collect();
+        json!({
+            "firing": firing.len(),
+            "alerts": shown,
+            "silences": silences.iter().map(Silence::shown).collect::<Vec<Value>>(),
+            "receivers": self.delivery.shown(),
+        })
+    }
+
+    /// Returns how many alerts fire, by rule and policy; each rule also without a policy.
+    pub(crate) fn firing(&self) -> Vec<Firing> {
+        let mut counts: BTreeMap<(Rule, String), u64> =
+            Rule::ALL.into_iter().map(|rule| ((rule, String::new()), 0)).collect();
+        for (_, alert) in self.state.lock().firing.values() {
+            *counts.entry((alert.rule, alert.policy.clone())).or_default() += 1;
+        }
+        let firing =
+            |((rule, policy), alerts): ((Rule, String), u64)| Firing { rule: rule.word(), policy, alerts };
+        counts.into_iter().map(firing).collect()
+    }
+
+    /// Does what a body says. Returns what was done.
+    ///
+    /// # Errors
+    /// What is wrong with the body.
+    pub(crate) fn act(&self, body: &[u8], who: &str, now: u64) -> Result<Done, String> {
+        let asked: Asked = serde_json::from_slice(body).map_err(|error| {
+            format!("the body is not one such as {{\"do\": \"silence\", \"rule\": \"tenant-near\", \"for\": \"2h\", \"reason\": \"the sale\"}}: {error}")
+        })?;
+        let rule = asked.rule.as_deref().filter(|word| !word.is_empty()).map(rule_named).transpose()?;
+        let policy = asked.policy.clone().filter(|policy| !policy.is_empty());
+        let about = match (rule, &policy) {
+            (None, None) => "all alerts".to_owned(),
+            (Some(rule), None) => format!("alerts of {}", rule.word()),
+            (rule, Some(policy)) => {
+                format!(
+                    "alerts of {}{}",
+                    rule.map_or_else(String::new, |rule| rule.word().to_owned() + " "),
+                    visible::name(policy)
+                )
+            }
+        };
+        match asked.action {
+            Action::Silence => {
+                let (lasts, reason) = (asked.lasts()?, asked.reason()?);
+                let mut state = self.state.lock();
+                state.silences.retain(|silence| (silence.rule, &silence.policy) != (rule, &policy));
+                if state.silences.len() >= MOST_SILENCES {
+                    return Err(format!("there are {MOST_SILENCES} silences already; end one"));
+                }
+                let until = now.saturating_add(lasts);
+                let silence = Silence { rule, policy, until, who: who.to_owned(), reason: reason.clone() };
+                state.silences.push_back(silence);
+                Ok(Done { reason, text: format!("{about} are silenced for {} min", lasts / 60) })
+            }
+            Action::EndSilence => {
+                let mut state = self.state.lock();
+                let before = state.silences.len();
+                state.silences.retain(|silence| (silence.rule, &silence.policy) != (rule, &policy));
+                if state.silences.len() == before {
+                    return Err(format!("{about} are not silenced by themselves"));
+                }
+                Ok(Done { reason: String::new(), text: format!("{about} are no longer silenced") })
+            }
+            Action::Test => {
+                let messages = self.state.lock().outbox.test(now);
+                if messages.is_empty() {
+                    return Err(
+                        "there is no receiver; name some in server.sight of the policy file".to_owned()
+                    );
+                }
+                let sent = messages.len();
+                messages.into_iter().for_each(|message| self.delivery.send(message));
+                Ok(Done { reason: String::new(), text: format!("a test message goes to {sent} receivers") })
+            }
+        }
+    }
+}
+
+/// The body of a `POST`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    #[serde(rename = "do")]
+    action: Action,
+    rule: Option<String>,
+    policy: Option<String>,
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Action {
+    Silence,
+    EndSilence,
+    Test,
+}
+
+impl Asked {
+    /// Returns for how many seconds, a minute at least.
+    fn lasts(&self) -> Result<u64, String> {
+        let text = self.lasts.as_deref().unwrap_or("1h");
+        let span = tidegate::policy::span(text).ok().map(|span| span.as_secs());
+        span.filter(|span| (60..=LONGEST_SILENCE).contains(span)).ok_or_else(|| {
+            format!("`for`: `{}` cannot be used; use 1min to 24h, such as 2h", visible::excerpt(text))
+        })
+    }
+
+    fn reason(&self) -> Result<String, String> {
+        let reason = self.reason.as_deref().unwrap_or_default().trim();
+        if reason.is_empty() || reason.len() > LONGEST_REASON {
+            return Err(format!("`reason`: say why in one line of at most {LONGEST_REASON} bytes"));
+        }
+        Ok(visible::line(reason).into_owned())
+    }
+}
+
+fn rule_named(word: &str) -> Result<Rule, String> {
+    Rule::ALL.into_iter().find(|rule| rule.word() == word).ok_or_else(|| {
+        let known = rule_words().join(", ");
+        format!("`rule`: there is no rule `{}`; use {known}", visible::excerpt(word))
+    })
+}
+
+/// Reads a line of the history; `None` if it is of a version that is not known.
+fn read(text: &str) -> Option<Alert> {
+    serde_json::from_str(text).ok()
+}
+
+/// Formats seconds since 1970. `None` after the year 9999.
+fn rfc3339(seconds: u64) -> Option<String> {
+    let seconds = i64::try_from(seconds).ok()?;
+    jiff::Timestamp::from_second(seconds).ok().map(|at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests;

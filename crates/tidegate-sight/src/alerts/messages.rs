@@ -1,0 +1,422 @@
+//! Which receiver gets which text, and when. Nothing here waits or sends; time is an argument.
+//!
+//! *Alertmanager* groups by itself. So it gets all alerts that fire, each minute and at each change, with an end in four
+//! minutes: if this process is gone, its alerts end by themselves.
+//!
+//! *A webhook* gets messages as Alertmanager would send them, grouped by rule and policy: 30 seconds after a group began,
+//! five minutes after its last message if there is news, four hours after it if there is none. At most twelve messages an
+//! hour: what is left out is tried again five minutes later, and the next message tells how many were.
+//!
+//! A message has digests of keys, and never their names.
+//!
+//! # Source
+//! Alertmanager's API version 2 (`/api/v2/alerts`), and version 4 of its webhook's JSON.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::rules::Rule;
+use super::{Alert, Subject, rfc3339};
+
+/// How long Alertmanager may believe an alert that is not repeated, and how often it is.
+const ENDS_AFTER: u64 = 240;
+const RESENT_EACH: u64 = 60;
+
+/// The least time between two lists for Alertmanager.
+const LEAST_PAUSE: u64 = 5;
+
+/// For how long Alertmanager is told that an alert is over.
+const OVER_FOR: u64 = 300;
+
+/// The times of a group of a webhook.
+const GROUP_WAIT: u64 = 30;
+const GROUP_INTERVAL: u64 = 300;
+const REPEAT_EACH: u64 = 4 * 3_600;
+
+/// Messages of a webhook in an hour.
+const MOST_AN_HOUR: usize = 12;
+const HOUR: u64 = 3_600;
+
+/// Alerts of one message: a person reads it.
+const MOST_IN_MESSAGE: usize = 3;
+
+/// What a receiver is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Alertmanager,
+    Webhook,
+}
+
+/// An alert that fires.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing<'a> {
+    pub(crate) alert: &'a Alert,
+    pub(crate) is_silenced: bool,
+}
+
+/// A text for a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// The place of the receiver in the list.
+    pub(crate) receiver: usize,
+    pub(crate) body: String,
+    /// It tells all that an earlier one of the same receiver tells, if that one still waits.
+    pub(crate) replaces: bool,
+}
+
+/// What all receivers were told.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    receivers: Vec<Receiver>,
+    /// What paths of pages are appended to; `None`: messages have no links.
+    link: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+enum Receiver {
+    Alertmanager(Manager),
+    Webhook(Hook),
+}
+
+impl Outbox {
+    pub(crate) fn new(kinds: &[Kind], link: Option<Arc<str>>) -> Self {
+        let receiver = |kind: &Kind| match kind {
+            Kind::Alertmanager => Receiver::Alertmanager(Manager::default()),
+            Kind::Webhook => Receiver::Webhook(Hook::default()),
+        };
+        Self { receivers: kinds.iter().map(receiver).collect(), link }
+    }
+
+    /// Returns what is due at the end of a second.
+    pub(crate) fn second(&mut self, now: u64, standing: &[Standing<'_>]) -> Vec<Message> {
+        let link = self.link.as_deref();
+        let mut messages = Vec::new();
+        for (at, receiver) in self.receivers.iter_mut().enumerate() {
+            match receiver {
+                Receiver::Alertmanager(manager) => {
+                    let body = manager.second(now, standing, link);
+                    messages.extend(body.map(|body| Message { receiver: at, body, replaces: true }));
+                }
+                Receiver::Webhook(hook) => {
+                    let bodies = hook.second(now, standing, link);
+                    let message = |body| Message { receiver: at, body, replaces: false };
+                    messages.extend(bodies.into_iter().map(message));
+                }
+            }
+        }
+        messages
+    }
+
+    /// Returns a test message for each receiver.
+    pub(crate) fn test(&self, now: u64) -> Vec<Message> {
+        let link = self.link.as_deref();
+        let mut alert = json!({
+            "labels": { "alertname": "TidegateTest", "severity": "info" },
+            "annotations": { "summary": "a test, sent by hand: nothing is wrong" },
+            "startsAt": rfc3339(now),
+            "endsAt": rfc3339(now.saturating_add(RESENT_EACH)),
+        });
+        if let Some(link) = link {
+            alert["generatorURL"] = format!("{link}/ui/alerts").into();
+        }
+        let body = |receiver: &Receiver| match receiver {
+            Receiver::Alertmanager(_) => json!([alert]).to_string(),
+            Receiver::Webhook(_) => {
+                let mut one = alert.clone();
+                one["status"] = "firing".into();
+                let labels = alert["labels"].clone();
+                webhook(
+                    &Group4 { key: "{}:{alertname=\"TidegateTest\"}".to_owned(), group: &labels, link },
+                    &[one],
+                    0,
+                    0,
+                )
+            }
+        };
+        let message =
+            |(receiver, of): (usize, &Receiver)| Message { receiver, body: body(of), replaces: false };
+        self.receivers.iter().enumerate().map(message).collect()
+    }
+}
+
+/// What an Alertmanager was told.
+#[derive(Debug, Default)]
+struct Manager {
+    last: Option<u64>,
+    firing: BTreeMap<Subject, Alert>,
+    /// With the time at which each ended.
+    over: BTreeMap<Subject, Alert>,
+    is_news: bool,
+}
+
+impl Manager {
+    fn second(&mut self, now: u64, standing: &[Standing<'_>], link: Option<&str>) -> Option<String> {
+        let told = standing.iter().filter(|one| !one.is_silenced).map(|one| one.alert);
+        let firing: BTreeMap<Subject, Alert> = told.map(|alert| (alert.subject(), alert.clone())).collect();
+        let before = std::mem::take(&mut self.firing);
+        self.is_news |= firing.keys().any(|subject| !before.contains_key(subject));
+        for (subject, alert) in before {
+            // One that is silenced is not over, and ends there by itself.
+            if !standing.iter().any(|one| is_of(one.alert, &subject)) {
+                self.over.insert(subject, Alert { resolved: Some(now), ..alert });
+                self.is_news = true;
+            }
+        }
+        self.firing = firing;
+        self.over.retain(|subject, alert| {
+            let since = alert.resolved.unwrap_or(0);
+            !self.firing.contains_key(subject) && now.saturating_sub(since) <= OVER_FOR
+        });
+        let pause = self.last.map_or(u64::MAX, |last| now.abs_diff(last));
+        let is_due = if self.is_news { pause >= LEAST_PAUSE } else { pause >= RESENT_EACH };
+        if !is_due || (self.firing.is_empty() && self.over.is_empty()) {
+            return None;
+        }
+        (self.last, self.is_news) = (Some(now), false);
+        let ends = now.saturating_add(ENDS_AFTER);
+        let all = self.firing.values().chain(self.over.values());
+        let list: Vec<Value> = all.map(|alert| shown(alert, alert.resolved.unwrap_or(ends), link)).collect();
+        Some(Value::from(list).to_string())
+    }
+}
+
+/// What a webhook was told.
+#[derive(Debug, Default)]
+struct Hook {
+    groups: BTreeMap<(Rule, String), Group>,
+    /// When messages of the last hour were sent.
+    sent: VecDeque<u64>,
+    /// Messages that were left out since the last one.
+    left_out: u64,
+}
+
+#[derive(Debug)]
+struct Group {
+    began: u64,
+    /// The last message, or the last one that was left out.
+    sent: Option<u64>,
+    members: BTreeMap<Subject, Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    alert: Alert,
+    is_silenced: bool,
+    /// Whether the webhook was told last that it is over; `None`: it was told nothing.
+    told_over: Option<bool>,
+}
+
+impl Member {
+    fn is_news(&self) -> bool {
+        let is_over = self.alert.resolved.is_some();
+        self.told_over != Some(is_over) && (is_over || !self.is_silenced)
+    }
+
+    fn is_told(&self) -> bool {
+        self.alert.resolved.is_some() || !self.is_silenced
+    }
+}
+
+impl Hook {
+    fn second(&mut self, now: u64, standing: &[Standing<'_>], link: Option<&str>) -> Vec<String> {
+        self.follow(now, standing);
+        while self.sent.front().is_some_and(|at| now.abs_diff(*at) >= HOUR) {
+            self.sent.pop_front();
+        }
+        let mut bodies = Vec::new();
+        for (of, group) in &mut self.groups {
+            if !group.is_due(now) {
+                continue;
+            }
+            group.sent = Some(now);
+            if self.sent.len() >= MOST_AN_HOUR {
+                self.left_out += 1;
+                continue;
+            }
+            self.sent.push_back(now);
+            bodies.push(group.message(of, std::mem::take(&mut self.left_out), link));
+        }
+        // A group without alerts still keeps the pause after its last message.
+        self.groups.retain(|_, group| {
+            let pauses = group.sent.is_some_and(|sent| now.abs_diff(sent) < GROUP_INTERVAL);
+            !group.members.is_empty() || pauses
+        });
+        bodies
+    }
+
+    fn follow(&mut self, now: u64, standing: &[Standing<'_>]) {
+        for one in standing {
+            let (alert, subject) = (one.alert, one.alert.subject());
+            let of = (alert.rule, alert.policy.clone());
+            if one.is_silenced
+                && !self.groups.get(&of).is_some_and(|group| group.members.contains_key(&subject))
+            {
+                continue;
+            }
+            let group = self.groups.entry(of).or_insert_with(|| Group {
+                began: now,
+                sent: None,
+                members: BTreeMap::new(),
+            });
+            let member = group.members.entry(subject).or_insert_with(|| Member {
+                alert: alert.clone(),
+                is_silenced: one.is_silenced,
+                told_over: None,
+            });
+            member.is_silenced = one.is_silenced;
+            if member.alert.resolved.is_some() {
+                member.alert = alert.clone();
+            }
+        }
+        for group in self.groups.values_mut() {
+            group.members.retain(|subject, member| {
+                if member.alert.resolved.is_none() && !standing.iter().any(|one| is_of(one.alert, subject)) {
+                    member.alert.resolved = Some(now);
+                }
+                // What began and ended without a word needs none.
+                member.alert.resolved.is_none() || member.told_over == Some(false)
+            });
+        }
+    }
+}
+
+fn is_of(alert: &Alert, subject: &Subject) -> bool {
+    (alert.rule, &alert.policy, &alert.key) == (subject.0, &subject.1, &subject.2)
+}
+
+impl Group {
+    fn is_due(&self, now: u64) -> bool {
+        let Some(sent) = self.sent else {
+            return self.members.values().any(Member::is_news) && now.abs_diff(self.began) >= GROUP_WAIT;
+        };
+        let pause = now.abs_diff(sent);
+        if self.members.values().any(Member::is_news) {
+            return pause >= GROUP_INTERVAL;
+        }
+        let fires =
+            self.members.values().any(|member| member.alert.resolved.is_none() && !member.is_silenced);
+        fires && pause >= REPEAT_EACH
+    }
+
+    /// Returns the message, and notes what is told by it.
+    fn message(&mut self, of: &(Rule, String), left_out: u64, link: Option<&str>) -> String {
+        let mut told: Vec<&Alert> = Vec::new();
+        for member in self.members.values_mut().filter(|member| member.is_told()) {
+            member.told_over = Some(member.alert.resolved.is_some());
+            told.push(&member.alert);
+        }
+        told.sort_by_key(|alert| (alert.resolved.is_some(), alert.fired));
+        let more = told.len().saturating_sub(MOST_IN_MESSAGE);
+        let alerts = told.iter().take(MOST_IN_MESSAGE).map(|alert| {
+            let mut one = shown(alert, alert.resolved.unwrap_or(0), link);
+            one["status"] = status(alert.resolved.is_some()).into();
+            if alert.resolved.is_none() {
+                // As Alertmanager says that there is no end yet.
+                one["endsAt"] = "0001-01-01T00:00:00Z".into();
+            }
+            one["fingerprint"] = fingerprint(&one["labels"]).into();
+            one
+        });
+        let alerts: Vec<Value> = alerts.collect();
+        let (rule, policy) = of;
+        let mut group = json!({ "rule": rule.word() });
+        let mut key = format!("{{}}:{{rule=\"{}\"", rule.word());
+        if !policy.is_empty() {
+            group["policy"] = policy.as_str().into();
+            key.push_str(&format!(", policy={policy:?}"));
+        }
+        key.push('}');
+        let body = webhook(&Group4 { key, group: &group, link }, &alerts, more, left_out);
+        self.members.retain(|_, member| member.alert.resolved.is_none());
+        body
+    }
+}
+
+/// What a webhook's message is about.
+#[derive(Clone, Debug)]
+struct Group4<'g> {
+    key: String,
+    /// The labels that all its alerts have.
+    group: &'g Value,
+    link: Option<&'g str>,
+}
+
+/// A message of version 4. `more`: alerts that are not in it; `left_out`: messages that were left out before it.
+fn webhook(of: &Group4<'_>, alerts: &[Value], more: usize, left_out: u64) -> String {
+    let is_over = alerts.iter().all(|alert| alert["status"] == "resolved");
+    // Labels, and the sentence if there is only one, that all have.
+    let common = |field: &str| -> Value {
+        let first = alerts.first().and_then(|first| first[field].as_object());
+        let in_all =
+            |name: &String, value: &Value| alerts.iter().all(|one| one[field].get(name) == Some(value));
+        let pairs = first.into_iter().flatten().filter(|&(name, value)| in_all(name, value));
+        pairs.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<String, Value>>().into()
+    };
+    let (labels, mut annotations) = (common("labels"), common("annotations"));
+    if left_out > 0 {
+        annotations["left_out"] = format!("+{left_out} left out").into();
+    }
+    json!({
+        "version": "4",
+        "groupKey": of.key,
+        "truncatedAlerts": more,
+        "status": status(is_over),
+        "receiver": "tidegate",
+        "groupLabels": of.group,
+        "commonLabels": labels,
+        "commonAnnotations": annotations,
+        "externalURL": of.link.unwrap_or_default(),
+        "alerts": alerts,
+    })
+    .to_string()
+}
+
+const fn status(is_over: bool) -> &'static str {
+    if is_over { "resolved" } else { "firing" }
+}
+
+/// An alert as both receivers know it.
+fn shown(alert: &Alert, ends: u64, link: Option<&str>) -> Value {
+    let mut labels = json!({
+        "alertname": name_of(alert.rule),
+        "rule": alert.rule.word(),
+        "severity": alert.rule.severity(),
+    });
+    for (label, value) in [("policy", &alert.policy), ("key", &alert.key)] {
+        if !value.is_empty() {
+            labels[label] = value.as_str().into();
+        }
+    }
+    let mut shown = json!({
+        "labels": labels,
+        "annotations": { "summary": alert.text },
+        "startsAt": rfc3339(alert.since),
+        "endsAt": rfc3339(ends),
+    });
+    if let Some(link) = link {
+        shown["generatorURL"] = format!("{link}{}", alert.path).into();
+    }
+    shown
+}
+
+/// `TidegateCustomerCut`: as the rules of Prometheus are named.
+fn name_of(rule: Rule) -> String {
+    let capital = |word: &str| {
+        let (first, rest) = word.split_at(word.len().min(1));
+        first.to_ascii_uppercase() + rest
+    };
+    rule.word().split('-').map(capital).fold("Tidegate".to_owned(), |name, word| name + &word)
+}
+
+/// The same for the same labels (FNV-1a).
+fn fingerprint(labels: &Value) -> String {
+    let hash = labels.to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests;

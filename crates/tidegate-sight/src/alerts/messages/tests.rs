@@ -1,0 +1,139 @@
+//! Tests of what receivers are told. The time is a number.
+
+use super::*;
+
+const NOW: u64 = 1_800_000_000;
+
+fn alert(rule: Rule, policy: &str, key: &str) -> Alert {
+    Alert {
+        rule,
+        policy: policy.to_owned(),
+        key: key.to_owned(),
+        since: NOW - 120,
+        fired: NOW,
+        resolved: None,
+        text: format!("{} of {policy}", rule.word()),
+        path: "/ui/guards".to_owned(),
+    }
+}
+
+fn outbox(kind: Kind) -> Outbox {
+    Outbox::new(&[kind], Some("https://gate.example".into()))
+}
+
+/// Runs the seconds from `from` on and before `to`. Returns the messages with their times.
+fn run(outbox: &mut Outbox, alerts: &[Alert], from: u64, to: u64) -> Vec<(u64, Value)> {
+    let standing: Vec<Standing<'_>> =
+        alerts.iter().map(|alert| Standing { alert, is_silenced: false }).collect();
+    let mut told = Vec::new();
+    for at in from..to {
+        for message in outbox.second(NOW + at, &standing) {
+            told.push((at, serde_json::from_str(&message.body).unwrap()));
+        }
+    }
+    told
+}
+
+fn times(told: &[(u64, Value)]) -> Vec<u64> {
+    told.iter().map(|(at, _)| *at).collect()
+}
+
+#[test]
+fn alertmanager_hears_of_all_each_minute_and_at_each_change() {
+    let mut outbox = outbox(Kind::Alertmanager);
+    assert!(run(&mut outbox, &[], 0, 10).is_empty());
+    let one = alert(Rule::CustomerCut, "per-tenant", "#1");
+    let two = alert(Rule::StoreAway, "", "");
+    let told = run(&mut outbox, std::slice::from_ref(&one), 10, 135);
+    assert_eq!(times(&told), [10, 70, 130]);
+    let first = &told[0].1[0];
+    assert_eq!(
+        first["labels"],
+        json!({ "alertname": "TidegateCustomerCut", "rule": "customer-cut", "severity": "warning",
+            "policy": "per-tenant", "key": "#1" })
+    );
+    assert_eq!(first["startsAt"], "2027-01-15T07:58:00Z");
+    assert_eq!(first["endsAt"], "2027-01-15T08:04:10Z", "four minutes after it was told");
+    assert_eq!(first["generatorURL"], "https://gate.example/ui/guards");
+    let told = run(&mut outbox, &[one.clone(), two.clone()], 135, 190);
+    assert_eq!(times(&told), [135]);
+    assert_eq!((told[0].1.as_array().unwrap().len(), &told[0].1[1]["labels"].get("policy")), (2, &None));
+    let told = run(&mut outbox, &[two], 190, 200);
+    assert_eq!((times(&told), &told[0].1[1]["endsAt"]), (vec![190], &json!("2027-01-15T08:03:10Z")));
+    let told = run(&mut outbox, &[], 200, 900);
+    assert_eq!(times(&told).first(), Some(&200));
+    assert!(times(&told).last().is_some_and(|last| *last <= 500), "what is over is told for five minutes");
+}
+
+#[test]
+fn a_webhook_hears_of_a_group_after_its_wait_and_of_news_after_its_pause() {
+    let mut outbox = outbox(Kind::Webhook);
+    let keys: Vec<Alert> = (0..5).map(|key| alert(Rule::CustomerCut, "p", &format!("#{key}"))).collect();
+    let told = run(&mut outbox, &keys, 0, 100);
+    assert_eq!(times(&told), [30]);
+    let message = &told[0].1;
+    assert_eq!(
+        (&message["version"], &message["status"], &message["truncatedAlerts"], &message["receiver"]),
+        (&json!("4"), &json!("firing"), &json!(2), &json!("tidegate"))
+    );
+    assert_eq!(message["groupKey"], "{}:{rule=\"customer-cut\", policy=\"p\"}");
+    assert_eq!(message["groupLabels"], json!({ "rule": "customer-cut", "policy": "p" }));
+    assert_eq!(message["commonLabels"].get("key"), None);
+    assert_eq!(message["commonAnnotations"], json!({ "summary": "customer-cut of p" }));
+    let alerts = message["alerts"].as_array().unwrap();
+    assert_eq!((alerts.len(), &alerts[0]["endsAt"]), (3, &json!("0001-01-01T00:00:00Z")));
+    assert_ne!(alerts[0]["fingerprint"], alerts[1]["fingerprint"]);
+    // One of them ends: told five minutes after the last message. Then nothing changes for hours.
+    let told = run(&mut outbox, &keys[1..], 100, 20_000);
+    assert_eq!(times(&told), [330, 330 + 4 * 3_600]);
+    let over = told[0].1["alerts"].as_array().unwrap().iter().filter(|one| one["status"] == "resolved");
+    assert_eq!((over.count(), &told[0].1["truncatedAlerts"]), (0, &json!(2)), "those that fire come first");
+    let told = run(&mut outbox, &[], 20_000, 20_400);
+    assert_eq!((times(&told), &told[0].1["status"]), (vec![20_000], &json!("resolved")));
+    assert_eq!(told[0].1["alerts"][0]["endsAt"], json!(rfc3339(NOW + 20_000)));
+}
+
+#[test]
+fn what_comes_and_goes_within_the_wait_is_not_told() {
+    let mut outbox = outbox(Kind::Webhook);
+    let one = [alert(Rule::BreakerTrips, "bank", "")];
+    assert!(run(&mut outbox, &one, 0, 20).is_empty());
+    assert!(run(&mut outbox, &[], 20, 1_000).is_empty());
+}
+
+#[test]
+fn a_webhook_has_twelve_messages_an_hour_and_hears_how_many_were_left_out() {
+    let mut outbox = outbox(Kind::Webhook);
+    let many: Vec<Alert> = (0..20).map(|one| alert(Rule::DeniedUnusual, &format!("p{one}"), "")).collect();
+    let told = run(&mut outbox, &many, 0, 4_000);
+    assert_eq!(times(&told[..12]), [30; 12]);
+    let late = &told[12..];
+    assert!(late.iter().all(|(at, _)| *at >= 3_630), "{:?}", times(&told));
+    assert_eq!(late.len(), 8, "each of the others is told when there is room");
+    let left_out = late[0].1["commonAnnotations"]["left_out"].as_str().unwrap();
+    assert_eq!(left_out, "+96 left out", "eight, each five minutes");
+    assert_eq!(late[1].1["commonAnnotations"].get("left_out"), None);
+}
+
+#[test]
+fn what_is_silenced_is_not_told_until_the_silence_ends() {
+    let one = alert(Rule::TenantNear, "p", "#1");
+    for kind in [Kind::Webhook, Kind::Alertmanager] {
+        let mut outbox = outbox(kind);
+        let silenced = [Standing { alert: &one, is_silenced: true }];
+        assert!((0..500).all(|at| outbox.second(NOW + at, &silenced).is_empty()), "{kind:?}");
+        assert!(!run(&mut outbox, std::slice::from_ref(&one), 500, 540).is_empty(), "{kind:?}");
+        assert!((540..1_000).all(|at| outbox.second(NOW + at, &silenced).is_empty()), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_test_goes_to_each_receiver_in_its_own_form() {
+    let outbox = Outbox::new(&[Kind::Alertmanager, Kind::Webhook], None);
+    let told = outbox.test(NOW);
+    assert_eq!(told.iter().map(|one| one.receiver).collect::<Vec<_>>(), [0, 1]);
+    let bodies: Vec<Value> = told.iter().map(|one| serde_json::from_str(&one.body).unwrap()).collect();
+    assert_eq!(bodies[0][0]["labels"]["alertname"], "TidegateTest");
+    assert_eq!(bodies[1]["alerts"][0]["labels"]["alertname"], "TidegateTest");
+    assert_eq!((&bodies[1]["status"], &bodies[1]["externalURL"]), (&json!("firing"), &json!("")));
+}

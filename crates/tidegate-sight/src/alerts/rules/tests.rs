@@ -1,0 +1,258 @@
+//! Tests of the rules. A month is a loop.
+
+use std::f64::consts::TAU;
+
+use super::*;
+use crate::usual::tests::Random;
+
+/// 2027-01-15T08:00:00Z.
+const NOW: u64 = 1_800_000_000;
+const DAY: u64 = 86_400;
+
+fn key(policy: &str, key: u64, passed: f64, refused: f64) -> Key {
+    Key {
+        policy: 1,
+        key,
+        name: policy.into(),
+        shown: format!("#{key:016x}"),
+        refused,
+        passed,
+        per_second: passed / 60.0,
+        rate: None,
+    }
+}
+
+fn never(_: u16, _: u64) -> Before {
+    Before::default()
+}
+
+fn second(now: u64) -> Second<'static> {
+    Second { now, store: "disk", ..Second::default() }
+}
+
+fn told(found: &[Found]) -> Vec<(&'static str, &str, &str)> {
+    let mut told: Vec<_> = found.iter().map(|one| (one.rule.word(), &*one.policy, &*one.key)).collect();
+    told.sort_unstable();
+    told
+}
+
+/// A breaker that opened at a second of the gate's clock.
+fn open(policy: &str, since: u64, probes: bool) -> OpenBreaker {
+    let since = Some(Tick::from_secs(since));
+    OpenBreaker {
+        policy: policy.to_owned(),
+        key: "(all)".to_owned(),
+        since,
+        why: "19 of 38 calls failed".to_owned(),
+        probes,
+    }
+}
+
+/// Four policies with three keys each, busier by day than by night, of which one in a hundred requests is refused and
+/// some are refused in bursts. Each key has half of the rate at most.
+#[test]
+fn a_month_without_an_incident_is_silent() {
+    let (mut rules, mut random) = (Rules::default(), Random(0x9e37_79b9_7f4a_7c15));
+    let before = |_: u16, key: u64| Before {
+        passed: 20_000.0,
+        refused: if key.is_multiple_of(2) { 0.0 } else { 9.0 },
+    };
+    let mut fired = Vec::new();
+    let mut unusual_since: Option<u64> = None;
+    for minute in 0..30 * 1_440 {
+        let now = NOW + minute * 60;
+        let busy = 1.0 + 0.9 * ((now % DAY) as f64 / DAY as f64 * TAU).sin();
+        let keys: Vec<Key> = (0..12)
+            .map(|number| {
+                let passed = random.poisson(20.0 * (number % 4 + 1) as f64 * busy) as f64;
+                let burst = if random.poisson(0.002) > 0 { 15.0 } else { 0.0 };
+                let refused = random.poisson(0.01 * passed) as f64 + burst;
+                Key { policy: number as u16 / 3, rate: Some(4.0), ..key("p", number, passed, refused) }
+            })
+            .collect();
+        // A policy is above the line in one minute of a hundred, by chance.
+        let is_unusual = random.poisson(0.01) > 0;
+        unusual_since = if is_unusual { unusual_since.or(Some(now)) } else { None };
+        let unusual =
+            unusual_since.map(|since| UnusualPolicy { name: "p".into(), since, share: 0.02, usual: 0.01 });
+        rules.minute(now - 60, &keys, &before);
+        let found = rules.second(&Second { unusual: unusual.into_iter().collect(), ..second(now) });
+        fired.extend(found.into_iter().map(|one| (one.rule, minute)));
+    }
+    let mut first = fired;
+    first.dedup_by(|later, earlier| later.0 == earlier.0 && later.1 <= earlier.1 + 5);
+    assert!(first.len() <= 4, "at most one a week: {first:?}");
+}
+
+#[test]
+fn a_customer_who_is_cut_is_found_within_three_minutes_and_a_stranger_is_not() {
+    for planted in 0..500_u64 {
+        let mut rules = Rules::default();
+        let customer = Before { passed: 1_000.0 + planted as f64, refused: 0.0 };
+        let before = |_: u16, key: u64| match key {
+            1 => customer,
+            2 => Before { passed: 999.0, refused: 0.0 },
+            3 => Before { passed: 90_000.0, refused: 1.0 },
+            _ => Before::default(),
+        };
+        // The incident begins within the first minute.
+        let first = 120.0 * (planted % 60) as f64 / 60.0;
+        let minute = |rules: &mut Rules, number: u64, refused: f64| {
+            let keys: Vec<Key> = (1..=4).map(|one| key("per-tenant", one, 120.0, refused)).collect();
+            rules.minute(NOW + number * 60, &keys, &before);
+            rules.second(&second(NOW + number * 60 + 60))
+        };
+        assert!(minute(&mut rules, 0, first).is_empty());
+        minute(&mut rules, 1, 1_440.0);
+        let found = minute(&mut rules, 2, 1_440.0);
+        assert_eq!(told(&found), [("customer-cut", "per-tenant", "#0000000000000001")]);
+        assert_eq!(found[0].path, "/ui/keys?policy=per-tenant&by=denied");
+        assert!(found[0].text.contains("refused 92 % of the time"), "{}", found[0].text);
+        assert!(found[0].since >= NOW && found[0].since <= NOW + 60);
+        assert_eq!(minute(&mut rules, 3, 1_440.0), found, "one and the same");
+        assert_eq!(minute(&mut rules, 4, 0.0).len(), 1, "a calm minute");
+        assert!(minute(&mut rules, 5, 0.0).is_empty());
+    }
+}
+
+/// The scenario: a tenant of long standing grows tenfold, somebody guesses passwords, and a bank fails for 50 seconds.
+#[test]
+fn the_scenario_tells_of_the_tenant_and_the_bank_and_not_of_the_login() {
+    let mut rules = Rules::default();
+    // Login: refused all day, as usual.
+    let before = |policy: u16, _: u64| match policy {
+        1 => Before { passed: 80_000.0, refused: 0.0 },
+        _ => Before { passed: 3.0, refused: 900.0 },
+    };
+    let (mut all, mut last) = (Vec::new(), 0);
+    for at in 0..330_u64 {
+        let now = NOW + at;
+        if at.is_multiple_of(60) && at > 0 {
+            let minute = at / 60;
+            // From the 20th second to the 200th.
+            let refused = [1_000.0, 1_440.0, 1_440.0, 480.0].get(minute as usize - 1).copied().unwrap_or(0.0);
+            let keys = [
+                key("per-tenant", 1, 120.0, refused),
+                Key { policy: 2, ..key("login", 9, 0.0, 30.0) },
+                Key { policy: 1, ..key("per-tenant", 5, 500.0, 0.0) },
+            ];
+            rules.minute(now - 60, &keys, &before);
+        }
+        let breakers = match at {
+            65..70 => vec![open("bank", NOW + 65, false)],
+            70..72 => vec![open("bank", NOW + 70, true)],
+            72..82 => vec![open("bank", NOW + 72, false)],
+            82..84 => vec![open("bank", NOW + 82, true)],
+            84..104 => vec![open("bank", NOW + 84, false)],
+            104..142 => vec![open("bank", NOW + 104, at < 106)],
+            _ => Vec::new(),
+        };
+        let found = rules.second(&Second { breakers, ..second(now) });
+        last = found.len();
+        for one in found {
+            let of = (one.rule, one.policy.clone(), one.key.clone());
+            if !all.iter().any(|(known, _)| *known == of) {
+                all.push((of, at));
+            }
+        }
+    }
+    let told: Vec<_> = all.iter().map(|((rule, policy, _), at)| (rule.word(), &**policy, *at)).collect();
+    assert_eq!(told, [("breaker-trips", "bank", 84), ("customer-cut", "per-tenant", 120)]);
+    assert_eq!(last, 2, "of the openings, three are of the last five minutes");
+}
+
+#[test]
+fn a_breaker_is_told_of_when_it_is_open_for_long_or_opens_often() {
+    let mut rules = Rules::default();
+    let at = |rules: &mut Rules, now: u64, since: u64| {
+        rules.second(&Second { breakers: vec![open("bank", since, false)], ..second(now) })
+    };
+    assert!(at(&mut rules, NOW, 5).is_empty());
+    assert!(at(&mut rules, NOW + 30, 5).is_empty());
+    let found = at(&mut rules, NOW + 31, 5);
+    assert_eq!(told(&found), [("breaker-trips", "bank", "")]);
+    assert_eq!(found[0].text, "the breaker of `bank` is not closed for 30 s: 19 of 38 calls failed");
+    assert!(!rules.second(&second(NOW + 90)).is_empty(), "it has just closed");
+    assert!(rules.second(&second(NOW + 91)).is_empty());
+
+    let mut rules = Rules::default();
+    for (number, since) in [10, 20, 30].into_iter().enumerate() {
+        let found = at(&mut rules, NOW + since, since);
+        assert_eq!(found.len(), usize::from(number == 2), "{since}");
+        assert_eq!(rules.second(&second(NOW + since + 1)).len(), usize::from(number == 2));
+    }
+    assert_eq!(rules.second(&second(NOW + 309)).len(), 1);
+    assert!(rules.second(&second(NOW + 400)).is_empty());
+    assert!(rules.breakers.is_empty());
+}
+
+#[test]
+fn two_breakers_of_a_key_do_not_open_without_end() {
+    let mut rules = Rules::default();
+    for at in 0..30 {
+        let breakers = vec![open("bank", 5, false), open("bank", 7, false)];
+        assert!(rules.second(&Second { breakers, ..second(NOW + at) }).is_empty(), "{at}");
+    }
+}
+
+#[test]
+fn a_key_is_near_its_rate_after_five_minutes() {
+    let mut rules = Rules::default();
+    let mut minute = |passed: f64| {
+        rules.minute(NOW, &[Key { rate: Some(2.0), ..key("per-tenant", 7, passed, 0.0) }], &never);
+        rules.second(&second(NOW)).len()
+    };
+    assert_eq!([95.0; 5].map(&mut minute), [0; 5], "79 %");
+    assert_eq!([96.0; 5].map(&mut minute), [0, 0, 0, 0, 1]);
+    assert_eq!([10.0; 5].map(&mut minute), [1, 1, 1, 1, 0]);
+    assert_eq!([96.0, 96.0, 10.0, 96.0, 96.0, 96.0].map(&mut minute), [0; 6], "not in a row");
+}
+
+#[test]
+fn what_the_server_says_is_told_after_a_minute_and_ends_after_another() {
+    let mut rules = Rules::default();
+    let mut see = |at: u64, away: Option<&'static str>, refused: Option<&'static str>, dropped: u64| {
+        let found = rules.second(&Second { store_away: away, refused, dropped, ..second(NOW + at) });
+        found.into_iter().map(|one| one.text).collect::<Vec<_>>()
+    };
+    assert!(see(0, Some("a\u{1b}b"), None, 0).is_empty());
+    assert!(see(59, Some("a"), None, 0).is_empty());
+    assert_eq!(see(60, Some("a\u{1b}b"), None, 0), ["the store (disk) cannot be asked: a\\u{1b}b"]);
+    assert_eq!(see(61, None, Some("line 3"), 0).len(), 1);
+    let refused = "the newest configuration is refused, the one before stays in force: line 3";
+    assert_eq!(see(121, None, Some("line 3"), 0), [refused]);
+    assert!(see(181, None, None, 0).is_empty());
+    assert_eq!(see(182, None, None, 5).len(), 1);
+    assert_eq!(see(400, None, None, 0).len(), 1);
+    assert!(see(482, None, None, 0).is_empty());
+}
+
+#[test]
+fn refusals_are_unusual_for_two_minutes_and_a_moment_of_calm_is_no_end() {
+    let mut rules = Rules::default();
+    let mut see = |at: u64, since: Option<u64>| {
+        let one =
+            |since: u64| UnusualPolicy { name: "a/b".into(), since: NOW + since, share: 0.19, usual: 0.006 };
+        let unusual = since.map(one).into_iter().collect();
+        rules.second(&Second { unusual, ..second(NOW + at) })
+    };
+    assert!(see(119, Some(0)).is_empty());
+    let found = see(120, Some(0));
+    assert_eq!(found[0].text, "`a/b` refuses 19.0 % of its requests; usual is up to 0.6 %");
+    assert_eq!((found[0].path.as_str(), found[0].since), ("/ui/policies/a%2Fb", NOW));
+    assert_eq!(see(130, None), found);
+    assert_eq!(see(140, Some(140)), found, "it goes on");
+    assert_eq!(see(259, None), found);
+    assert!(see(261, None).is_empty());
+    assert!(see(300, Some(290)).is_empty(), "a new one");
+}
+
+#[test]
+fn callers_cannot_make_rules_follow_any_number_of_keys() {
+    let mut rules = Rules::default();
+    let often = |_: u16, _: u64| Before { passed: 5_000.0, refused: 0.0 };
+    let keys: Vec<Key> =
+        (0..3_000).map(|one| Key { rate: Some(1.0), ..key("p", one, 60.0, 100.0) }).collect();
+    (0..5).for_each(|minute| rules.minute(NOW + minute * 60, &keys, &often));
+    assert_eq!(rules.second(&second(NOW)).len(), 2 * FOLLOWED);
+}
