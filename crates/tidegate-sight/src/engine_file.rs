@@ -70,12 +70,6 @@ impl EngineFile {
     pub(crate) fn is_in_place(&self) -> bool {
         self.inode.is_none() || self.path.as_deref().is_none_or(|path| inode_at(path) == self.inode)
     }
-
-    /// Returns the size of the file; `None` if it is in memory, or gone.
-    pub(crate) fn bytes(&self) -> Option<u64> {
-        let known = self.path.as_deref().and_then(|path| std::fs::metadata(path).ok());
-        known.map(|known| known.len())
-    }
 }
 
 /// Opens or makes a file in a folder, which is made too, and reads it. One that cannot be read is put aside as `aside`

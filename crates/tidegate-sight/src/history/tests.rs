@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::numbers::Series;
 
 /// A Monday at midnight, long after 2024.
 const BEGIN: u64 = 20_004 * DAY;
@@ -293,6 +294,6 @@ fn alerts_are_kept_beside_the_changes_and_survive_a_restart() {
     history.put_alert(1_003, "resolved");
     drop(history);
     let history = open(folder.path());
-    assert_eq!((history.alerts(9_999).len(), history.changes(9).len()), (file::MOST_ALERTS, 1));
+    assert_eq!((history.alerts(9_999).len(), history.changes(9).len()), (MOST_ALERTS, 1));
     assert_eq!(history.alerts(1), [(1_003, "resolved".to_owned())]);
 }

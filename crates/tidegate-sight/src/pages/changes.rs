@@ -148,7 +148,7 @@ mod tests {
     async fn the_longest_texts_make_a_page_that_can_be_sent() {
         let mut long = change(9, "2027-01-15T07:59:00.000Z", &Value::Null);
         long["text"] = "a <- b ".repeat(2_300).into();
-        for most in [1, SHOWN, MOST] {
+        for most in [1, SHOWN, MOST_CHANGES] {
             let canned =
                 Canned::new(vec![("/v1/changes", 200, json!({ "changes": vec![long.clone(); most] }))]);
             let page = page(&canned.context("/ui/changes", &[], &[])).await.unwrap().into_string();
