@@ -78,12 +78,15 @@ pub(crate) struct HistoryState {
 /// The most points of one reading: the hours of 90 days. A day of minutes is less.
 const MOST_POINTS: u64 = 90 * 24;
 
+/// The most orders to write that wait: one for the end of a server, the others for tests.
+const MOST_ORDERS: usize = 8;
+
 /// The history of a server. Dropping it writes what has not been written.
 pub(crate) struct History {
     memory: Arc<Mutex<Memory>>,
     has_folder: bool,
     /// Its end ends the thread.
-    orders: Mutex<Option<mpsc::Sender<Order>>>,
+    orders: Mutex<Option<mpsc::SyncSender<Order>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -105,7 +108,7 @@ impl History {
         let memory = Arc::new(Mutex::new(Memory { now, next: 1, ..Memory::default() }));
         let writer = Writer::new(Arc::clone(&memory), location, most_stored);
         let mut why = writer.attach().err();
-        let (orders, taken) = mpsc::channel();
+        let (orders, taken) = mpsc::sync_channel(MOST_ORDERS);
         let thread = thread::Builder::new()
             .name("sight-history".to_owned())
             .spawn(move || writer::run(writer, &taken))
@@ -260,7 +263,7 @@ impl History {
     /// Waits until what was counted before the call is written, or could not be.
     #[cfg(test)]
     fn flush(&self) {
-        let (done, waits) = mpsc::channel();
+        let (done, waits) = mpsc::sync_channel(1);
         let _ = self.orders.lock().as_ref().map(|orders| orders.send(done));
         let _ = waits.recv();
     }

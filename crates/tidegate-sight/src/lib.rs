@@ -1,8 +1,8 @@
 //! Sight of a Tidegate server: what is happening, who, why, what changed, and how it was before.
 //!
 //! Doors tell each decision of each policy to [`feed`]; one thread makes everything from it: [`board`] the counts of each
-//! second, [`busiest`] the keys, [`live`] what listeners see, [`history`] what was, [`usual`] what is normal, [`traffic`] the
-//! requests of the last hour, on which [`lab`] tries other limits, [`query`] what was asked for. [`changes`] is who changed
+//! second, [`busiest`] the keys, [`watch`] what listeners see, [`history`] what was, [`usual`] what is normal, [`traffic`] the
+//! requests of the last hour, on which [`lab`] tries other limits. [`changes`] is who changed
 //! what, [`record`] whom was refused what, [`alerts`] what is wrong and who is told. [`pages`] show all this under `/ui/`, by
 //! the server's own paths.
 
@@ -14,10 +14,8 @@ mod engine_file;
 mod feed;
 mod history;
 mod lab;
-mod live;
 mod numbers;
 mod pages;
-mod query;
 mod record;
 mod sketch;
 mod traffic;

@@ -8,6 +8,8 @@
 //! the history while it holds the state, and a limit is tried while others go on; the alerts ask the history alone.
 
 mod facts;
+mod live;
+mod query;
 
 use std::array;
 use std::collections::{HashMap, VecDeque};
@@ -35,6 +37,7 @@ use tidegate_server::{
 };
 use tokio::sync::watch;
 
+use self::query::{DEFAULT_WINDOW, LONGEST_WINDOW, Pairs, Wrong, unknown_policy};
 use crate::alerts::{Alerts, Delivery};
 use crate::board::{Board, LastMinute};
 use crate::busiest::{Busiest, Named};
@@ -42,10 +45,8 @@ use crate::changes::Changes;
 use crate::feed::{EVENTS, Feed};
 use crate::history::{History, MOST_ALERTS, MOST_CHANGES};
 use crate::lab::{self, Limit, NotTried};
-use crate::live;
 use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
-use crate::query::{self, DEFAULT_WINDOW, LONGEST_WINDOW, Pairs, Wrong, unknown_policy};
 use crate::record::Record;
 use crate::traffic::Traffic;
 use crate::usual::{self, Usual};
@@ -109,7 +110,7 @@ pub struct Watch {
     live: watch::Sender<Arc<str>>,
     server: OnceLock<Arc<dyn WatchedServer>>,
     /// Wakes the thread when the watch begins; its end ends the thread.
-    begun: mpsc::Sender<()>,
+    begun: mpsc::SyncSender<()>,
 }
 
 /// A name that a door told.
@@ -167,7 +168,7 @@ impl Watch {
     /// [`OpenError`]: there is no thread, or a receiver of alerts cannot be used.
     pub fn open(folder: Option<&Path>, alerts: &AlertSettings) -> Result<Arc<Self>, OpenError> {
         let delivery = Delivery::new(alerts).map_err(|error| OpenError::Receiver(error.to_string()))?;
-        let (begun, begins) = mpsc::channel();
+        let (begun, begins) = mpsc::sync_channel(1);
         let watch = Arc::new(Self::new(folder, delivery, now_ms() / 1_000, begun));
         let weak = Arc::downgrade(&watch);
         let thread = thread::Builder::new().name("sight".to_owned());
@@ -184,7 +185,7 @@ impl Watch {
         self.history.close();
     }
 
-    fn new(folder: Option<&Path>, delivery: Delivery, now: u64, begun: mpsc::Sender<()>) -> Self {
+    fn new(folder: Option<&Path>, delivery: Delivery, now: u64, begun: mpsc::SyncSender<()>) -> Self {
         let (history, unusable) = History::open(folder, now);
         if let Some(why) = unusable {
             tracing::warn!("{why}; it is kept in memory, and ends with the process");

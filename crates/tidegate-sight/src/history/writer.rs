@@ -23,7 +23,7 @@ use super::tiers::{Deltas, LastQuarter, MOST_WAITING};
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// An order to write at once. It is dropped when that is done.
-pub(crate) type Order = mpsc::Sender<()>;
+pub(crate) type Order = mpsc::SyncSender<()>;
 
 /// What the history holds in memory. Locked for microseconds: never while the file is read or written.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 
 use tidegate_server::{OpenBreaker, Vitals};
 
+use super::live;
 use super::{Judged, State, Watch};
 use crate::alerts::{Before, Key, Second, UnusualPolicy};
 use crate::busiest::KeyMinute;
-use crate::live;
 use crate::numbers::Series;
 
 /// Keys of a policy, of each order, whose last minute is judged.

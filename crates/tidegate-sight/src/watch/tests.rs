@@ -28,7 +28,7 @@ impl WatchedServer for MadeUp {
 
 fn made() -> Watch {
     let delivery = Delivery::new(&AlertSettings::default()).unwrap();
-    Watch::new(None, delivery, NOW, mpsc::channel().0)
+    Watch::new(None, delivery, NOW, mpsc::sync_channel(1).0)
 }
 
 fn begun() -> (Watch, Arc<MadeUp>) {
@@ -403,7 +403,7 @@ fn a_panic_loses_a_turn_and_no_more() {
 
 #[test]
 fn the_thread_ends_with_the_watch() {
-    let (begin, begins) = mpsc::channel();
+    let (begin, begins) = mpsc::sync_channel(1);
     // The first begins; the second is the end of the first pause.
     (0..2).for_each(|_| begin.send(()).unwrap());
     run(&Weak::new(), &begins);

@@ -1,6 +1,5 @@
 //! `POST /v1/check` and `/v1/peek`, `/v1/dry-run` and `/v1/check/batch`.
 
-use std::borrow::Cow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,7 +9,6 @@ use futures_util::stream::{self, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
-use smallvec::SmallVec;
 use tidegate::config::{Config, Format};
 use tidegate::gate::Charged;
 use tidegate::policy::PolicySet;
@@ -31,7 +29,6 @@ use crate::connections::Streamed;
 use crate::decider::{Conclusion, NoTicket, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::{Delayed, Problem};
-use crate::requests;
 use crate::settings::Refused;
 
 /// After a check that met more limits than this, others have their turn.
@@ -42,7 +39,7 @@ pub(crate) async fn check(app: &App, request: Request<Body>, want: Want) -> Resu
     let bytes = request_body::read(request, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
     let live = app.decider.live();
-    let only = named(&live.set, &asked)?;
+    let only = asked.named(&live.set)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let (mut held, only) = (Charged::default(), only.as_deref());
     let keep = ticket.keeps(&live).then_some(&mut held);
@@ -88,21 +85,6 @@ pub(crate) async fn reply_to<'a, 'd>(
     let ticket = decider.tickets.make_or_undo(request, conclusion, held, ticket, id).await?;
     let facts = conclusion.facts(live, &decider.metrics);
     Ok(Reply { decider, request, conclusion, facts, want, id, ticket })
-}
-
-/// Returns the indices in `set`, which need not be in force, of the policies that a caller named.
-///
-/// # Errors
-/// 400 for an unknown policy name.
-pub(crate) fn named(set: &PolicySet, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
-    let Some(names) = &asked.policies else { return Ok(None) };
-    let find = |name: &Cow<'_, str>| {
-        requests::find(set, name).map_err(|none| {
-            let advice = if none.meant.is_none() { "; GET /v1/policies lists them" } else { "" };
-            Problem::bad_request(format!("{none}{advice}")).with("field", "policies")
-        })
-    };
-    names.iter().map(find).collect::<Result<_, _>>().map(Some)
 }
 
 // `POST /v1/dry-run`: how a request would be decided, now or after a change of the policies. Charges nothing.
@@ -153,7 +135,7 @@ async fn answer_dry_run(app: &App, bytes: &[u8], reveal: bool) -> Result<Respons
         None => None,
     };
     let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
-    let only = named(set, &asked.check)?;
+    let only = asked.check.named(set)?;
     let conclusion = app.decider.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
     // Without headers, whose facts only policies in force have.
     let reply = Reply::of_look(&app.decider, &asked.check.request, &conclusion);
@@ -269,7 +251,7 @@ async fn make(
     let checks = request_body::batch(bytes)?;
     let live = Arc::clone(&app.decider.live());
     for (at, asked) in checks.iter().enumerate() {
-        named(&live.set, asked).map_err(|problem| problem.with("index", at))?;
+        asked.named(&live.set).map_err(|problem| problem.with("index", at))?;
     }
     // A ticket takes as much of the answer for each limit as the limit's own entry.
     let tickets = checks.iter().any(|asked| TicketFor::Caller(asked.ticket).keeps(&live));
@@ -347,7 +329,7 @@ impl Batch<'_> {
         let Self { app, most_limits, slice_limits, .. } = *self;
         let mut chosen = Vec::with_capacity(checks.len());
         for asked in checks {
-            match named(&live.set, asked) {
+            match asked.named(&live.set) {
                 Ok(only) => chosen.push(only),
                 // Its policy was removed since the batch began.
                 Err(problem) if chosen.is_empty() => return self.write(&problem.in_batch()),

@@ -23,7 +23,6 @@ use ulid::Ulid;
 
 use self::other_limit::OtherLimit;
 use super::answer::{Reply, mode};
-use super::check::named;
 use super::request_body::{self, CheckBody};
 use super::routes::Query;
 use crate::active_config::{ActiveConfig, policy_as_written};

@@ -9,7 +9,7 @@ use crate::usual::tests::Random;
 const NOW: u64 = 1_800_000_000;
 const DAY: u64 = 86_400;
 
-fn key(policy: &str, key: u64, passed: f64, refused: f64) -> Key {
+fn busy_key(policy: &str, key: u64, passed: f64, refused: f64) -> Key {
     Key {
         policy: 1,
         key,
@@ -67,7 +67,7 @@ fn a_month_without_an_incident_is_silent() {
                 let passed = random.poisson(20.0 * (number % 4 + 1) as f64 * busy) as f64;
                 let burst = if random.poisson(0.002) > 0 { 15.0 } else { 0.0 };
                 let refused = random.poisson(0.01 * passed) as f64 + burst;
-                Key { policy: number as u16 / 3, rate: Some(4.0), ..key("p", number, passed, refused) }
+                Key { policy: number as u16 / 3, rate: Some(4.0), ..busy_key("p", number, passed, refused) }
             })
             .collect();
         // A policy is above the line in one minute of a hundred, by chance.
@@ -98,7 +98,7 @@ fn a_customer_who_is_cut_is_found_within_three_minutes_and_a_stranger_is_not() {
         // The incident begins within the first minute.
         let first = 120.0 * (planted % 60) as f64 / 60.0;
         let minute = |rules: &mut Rules, number: u64, refused: f64| {
-            let keys: Vec<Key> = (1..=4).map(|one| key("per-tenant", one, 120.0, refused)).collect();
+            let keys: Vec<Key> = (1..=4).map(|one| busy_key("per-tenant", one, 120.0, refused)).collect();
             rules.minute(NOW + number * 60, &keys, &before);
             rules.second(&second(NOW + number * 60 + 60))
         };
@@ -132,9 +132,9 @@ fn the_scenario_tells_of_the_tenant_and_the_bank_and_not_of_the_login() {
             // From the 20th second to the 200th.
             let refused = [1_000.0, 1_440.0, 1_440.0, 480.0].get(minute as usize - 1).copied().unwrap_or(0.0);
             let keys = [
-                key("per-tenant", 1, 120.0, refused),
-                Key { policy: 2, ..key("login", 9, 0.0, 30.0) },
-                Key { policy: 1, ..key("per-tenant", 5, 500.0, 0.0) },
+                busy_key("per-tenant", 1, 120.0, refused),
+                Key { policy: 2, ..busy_key("login", 9, 0.0, 30.0) },
+                Key { policy: 1, ..busy_key("per-tenant", 5, 500.0, 0.0) },
             ];
             rules.minute(now - 60, &keys, &before);
         }
@@ -199,7 +199,7 @@ fn two_breakers_of_a_key_do_not_open_without_end() {
 fn a_key_is_near_its_rate_after_five_minutes() {
     let mut rules = Rules::default();
     let mut minute = |passed: f64| {
-        rules.minute(NOW, &[Key { rate: Some(2.0), ..key("per-tenant", 7, passed, 0.0) }], &never);
+        rules.minute(NOW, &[Key { rate: Some(2.0), ..busy_key("per-tenant", 7, passed, 0.0) }], &never);
         rules.second(&second(NOW)).len()
     };
     assert_eq!([95.0; 5].map(&mut minute), [0; 5], "79 %");
@@ -252,7 +252,7 @@ fn callers_cannot_make_rules_follow_any_number_of_keys() {
     let mut rules = Rules::default();
     let often = |_: u16, _: u64| Before { passed: 5_000.0, refused: 0.0 };
     let keys: Vec<Key> =
-        (0..3_000).map(|one| Key { rate: Some(1.0), ..key("p", one, 60.0, 100.0) }).collect();
+        (0..3_000).map(|one| Key { rate: Some(1.0), ..busy_key("p", one, 60.0, 100.0) }).collect();
     (0..5).for_each(|minute| rules.minute(NOW + minute * 60, &keys, &often));
     assert_eq!(rules.second(&second(NOW)).len(), 2 * FOLLOWED);
 }

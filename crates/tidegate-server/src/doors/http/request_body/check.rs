@@ -11,10 +11,12 @@ use tidegate::Cost;
 use tidegate::config::{canonical_attribute, unknown_attribute};
 use tidegate::gate::Check;
 use tidegate::http_answer::server_parts::wrong_value;
-use tidegate::policy::Descriptor;
+use tidegate::policy::{Descriptor, PolicySet};
 use tidegate::priority::Priority;
 
 use super::{MAX_ATTRIBUTES, MAX_BATCH, MAX_COST, MAX_NAME, MAX_POLICIES, MAX_VALUE};
+use crate::problem::Problem;
+use crate::requests;
 use crate::text::{nearest, quoted, quoted_text};
 
 /// One check as a caller writes it.
@@ -32,6 +34,21 @@ impl<'a> CheckBody<'a> {
     /// Returns the check for the gate, for all policies.
     pub(crate) fn check(&self) -> Check<'_, 'a> {
         Check::of(&self.request).maybe_cost(self.cost).priority(self.priority)
+    }
+
+    /// Returns the indices in `set`, which need not be in force, of the policies that the caller named.
+    ///
+    /// # Errors
+    /// 400 for an unknown policy name.
+    pub(crate) fn named(&self, set: &PolicySet) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+        let Some(names) = &self.policies else { return Ok(None) };
+        let find = |name: &Cow<'_, str>| {
+            requests::find(set, name).map_err(|none| {
+                let advice = if none.meant.is_none() { "; GET /v1/policies lists them" } else { "" };
+                Problem::bad_request(format!("{none}{advice}")).with("field", "policies")
+            })
+        };
+        names.iter().map(find).collect::<Result<_, _>>().map(Some)
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::live;
 use crate::busiest::By;
 use crate::history::Step;
-use crate::live;
 use crate::numbers::{Counts, Series, ServerCounts, ServerSeries};
 use crate::watch::Watch;
 
