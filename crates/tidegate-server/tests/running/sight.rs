@@ -157,6 +157,11 @@ impl Sight for RecordedSight {
     }
 
     fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
+        // Like the sight itself, it takes no body that it does not understand.
+        if serde_json::from_slice::<serde_json::Value>(body).ok() != Some(serde_json::json!({ "do": "test" }))
+        {
+            return Err((400, "the body is not {\"do\": \"test\"}".to_owned()));
+        }
         Ok(serde_json::json!({ "path": path, "bytes": body.len(), "who": who }).to_string())
     }
 
