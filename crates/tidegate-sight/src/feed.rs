@@ -23,6 +23,13 @@ const RINGS: usize = 256;
 /// Keys whose names are wanted at once.
 const WANTED: usize = 256;
 
+/// Refused keys that are remembered to have been named, by their place.
+const NAMED: usize = 1_024;
+
+/// Names of refused keys that are asked for unasked between two readings: some 640 a second, so that a flood of new keys is
+/// not named.
+const UNASKED: u64 = 64;
+
 /// Feeds that a thread remembers its rings of. A process has one; tests have several.
 const REMEMBERED: usize = 4;
 
@@ -42,6 +49,10 @@ pub(crate) struct Feed {
     dropped: AtomicU64,
     /// By [`mark`]; 0 is empty.
     wanted: [AtomicU64; WANTED],
+    /// By [`mark`]: refused keys that were named.
+    refused: [AtomicU64; NAMED],
+    /// How many names of refused keys may still be asked for until the next reading.
+    unasked: AtomicU64,
 }
 
 /// The events of one thread.
@@ -90,10 +101,13 @@ impl Feed {
             count: AtomicUsize::new(0),
             dropped: AtomicU64::new(0),
             wanted: array::from_fn(|_| AtomicU64::new(0)),
+            refused: array::from_fn(|_| AtomicU64::new(0)),
+            unasked: AtomicU64::new(UNASKED),
         }
     }
 
-    /// Appends an event to the ring of this thread. Returns whether the name of its key is wanted.
+    /// Appends an event to the ring of this thread. Returns whether the name of its key is wanted: because the key is
+    /// among the busiest, or because it is refused and may not come again.
     ///
     /// Never waits for the reader. The first call of a thread allocates its ring; later ones allocate nothing. The event
     /// is dropped, and counted, if the ring is full, if there are 256 rings, or if the thread is ending.
@@ -115,6 +129,22 @@ impl Feed {
         let mark = mark(seen.policy, seen.key);
         // Relaxed, here and below: a name that is told once too often, or a second later, does no harm.
         self.wanted[slot(mark)].load(Ordering::Relaxed) == mark
+            || seen.verdict == Verdict::Denied && self.is_unnamed(mark)
+    }
+
+    /// Returns whether to ask for the name of a refused key.
+    fn is_unnamed(&self, mark: u64) -> bool {
+        let place = &self.refused[(mark % NAMED as u64) as usize];
+        // Read first: a key that is refused again and again, and all of a flood, write nothing that threads share.
+        if place.load(Ordering::Relaxed) == mark || self.unasked.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let one_less = |left: u64| left.checked_sub(1);
+        if self.unasked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_err() {
+            return false;
+        }
+        place.store(mark, Ordering::Relaxed);
+        true
     }
 
     /// Appends with a ring that this thread used before another feed's, or with a new one. Returns whether there is one.
@@ -166,6 +196,7 @@ impl Feed {
             !has_ended
         });
         self.count.fetch_sub(before - rings.len(), Ordering::Relaxed);
+        self.unasked.store(UNASKED, Ordering::Relaxed);
         fullest
     }
 

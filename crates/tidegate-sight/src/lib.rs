@@ -5,6 +5,7 @@
 //! requests of the last hour, on which [`lab`] tries other limits. [`changes`] is who changed
 //! what, [`record`] whom was refused what, [`alerts`] what is wrong and who is told. [`pages`] show all this under `/ui/`, by
 //! the server's own paths.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod alerts;
 mod board;
