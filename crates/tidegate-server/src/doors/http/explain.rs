@@ -78,7 +78,7 @@ async fn record(
     let found = FoundRefusal::find(app, live, id, digest).await?;
     let RememberedRefusal { record, stated, request } = &found.refused;
     let key = record.key.as_deref().map(|key| app.redact.text(key, reveal || found.had_secret));
-    let cause = shown_cause(app, record, reveal);
+    let cause = shown_cause(app, record, reveal || found.had_secret);
     let mut lines = record_lines(&found, key.as_deref(), &cause, app.decider.now(), live);
     let with = match other {
         Some(other) => {
@@ -179,7 +179,7 @@ struct FoundRefusal {
     is_in_force: bool,
     /// Whether another run of the server refused it.
     is_of_another_run: bool,
-    /// Whether a secret was left out: the key is a digest then.
+    /// Whether a secret was left out: the key and the entry of a list are digests then.
     had_secret: bool,
     /// The policy that refused it, as it was written.
     policy_then: Option<String>,
