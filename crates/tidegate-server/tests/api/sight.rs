@@ -286,6 +286,8 @@ async fn refusals_that_are_wanted_are_explained_by_the_next_run() {
     assert_eq!(after["configuration"], json!({ "number": 1, "in_force": false }), "of another run");
     let then = after["policy_then"].as_str().unwrap();
     assert!(then.contains("\"burst\":2") && then.contains("per-ip"), "{then}");
+    let hidden = server.get(&format!("/v1/explain?id={wanted}")).await.json();
+    assert_eq!(hidden["policy_then"], json!(null), "its lists may have names of keys");
     assert_eq!(after["now"]["decision"], "allowed", "{after}");
     let body =
         r#"{"with": {"policy": "per-ip", "limit": {"algorithm": "gcra", "rate": "10/min", "burst": 3}}}"#;

@@ -145,7 +145,8 @@ async fn record(
         "decided_at": wall_moment(found.wall, Duration::ZERO),
         "configuration": { "number": record.configuration, "in_force": found.is_in_force },
         "policy": record.policy,
-        "policy_then": found.policy_then,
+        // Its lists and overrides may have names of keys.
+        "policy_then": found.policy_then.as_deref().filter(|_| reveal),
         "refused_by": record.by,
         "key": key,
         "cause": if cause.is_empty() { None } else { Some(&cause) },
