@@ -365,7 +365,11 @@ mod tests {
         let (seen, was) = (&after.refused.record.limits[0], &before.record.limits[0]);
         assert_eq!(seen.asked, was.asked);
         let asked = seen.asked.as_ref().unwrap();
-        assert_eq!(asked.under(&asked.quota, after.refused.record.at), Some(asked.decision), "bit for bit");
+        assert_eq!(
+            asked.under(&asked.quota, asked.max_wait, after.refused.record.at),
+            Some(asked.decision),
+            "bit for bit"
+        );
         for text in ["", "{}", &text.replace("\"form\":1", "\"form\":2"), &text.replace("DENIED", "denied")] {
             assert!(read(text).is_none(), "{text}");
         }
