@@ -26,6 +26,9 @@ use self::sample::Sample;
 /// The pause between writes.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest pause after writes that failed: opening the file again reads all of it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// The most refusals that wait for a write, and the most bytes of them: some seconds of the busiest server, and of a disk
 /// that hangs.
 const MOST_WAITING: usize = 2_048;
@@ -68,7 +71,7 @@ struct Memory {
 
 impl Record {
     /// Opens the record of a folder. Blocks while the file is read: less than a second. Returns also why it cannot be used:
-    /// then refusals wait in memory, as far as there is room, and it is tried again with each write.
+    /// then refusals wait in memory, as far as there is room, and it is tried again, each minute at least.
     pub(crate) fn open(folder: &Path, now_ms: u64) -> (Self, Option<String>) {
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
@@ -178,6 +181,7 @@ fn weight(record: &RefusalRecord) -> usize {
 impl Shared {
     /// Writes until the record is closed.
     fn run(&self) {
+        let mut pause = PAUSE;
         loop {
             let last = {
                 let mut memory = self.memory.lock();
@@ -186,7 +190,7 @@ impl Shared {
                 }
                 memory.closing
             };
-            self.turn();
+            pause = if self.turn() { PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
             let mut memory = self.memory.lock();
             if last {
                 let file = memory.file.take();
@@ -196,21 +200,23 @@ impl Shared {
                 return;
             }
             if !memory.closing {
-                self.ends.wait_for(&mut memory, PAUSE);
+                self.ends.wait_for(&mut memory, pause);
             }
         }
     }
 
-    /// Writes what waits, and tells the log when that begins or ends to fail.
-    fn turn(&self) {
+    /// Writes what waits, and tells the log when that begins or ends to fail. Returns whether it succeeded.
+    fn turn(&self) -> bool {
         let _turn = self.writes.lock();
         let written = self.write();
-        let was_up = mem::replace(&mut self.memory.lock().up, written.is_ok());
+        let is_up = written.is_ok();
+        let was_up = mem::replace(&mut self.memory.lock().up, is_up);
         match written {
             Err(reason) if was_up => tracing::warn!(reason, "refusals cannot be recorded on disk"),
             Ok(()) if !was_up => tracing::info!("refusals can be recorded on disk again"),
             _ => {}
         }
+        is_up
     }
 
     /// Opens the file, unless it is open.
