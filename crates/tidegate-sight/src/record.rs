@@ -62,8 +62,8 @@ struct Memory {
     /// What is being written.
     writing: Option<Arc<Batch>>,
     file: Option<Arc<RecordFile>>,
-    /// The latest configurations of this run.
-    configurations: BTreeMap<u64, Arc<str>>,
+    /// The latest configurations of this run, packed: 4 MiB at most.
+    configurations: BTreeMap<u64, Arc<[u8]>>,
     /// Whether the last write succeeded.
     up: bool,
     closing: bool,
@@ -118,10 +118,12 @@ impl Record {
         }
     }
 
-    /// Learns the policies of a configuration of this run.
+    /// Learns the policies of a configuration of this run. Packs them, which takes some milliseconds for thousands. A text
+    /// that is too long for the file is not kept.
     pub(crate) fn configured(&self, number: u64, policies: &str) {
+        let Some(packed) = file::packed_configuration(policies) else { return };
         let mut memory = self.shared.memory.lock();
-        memory.configurations.insert(number, policies.into());
+        memory.configurations.insert(number, packed);
         while memory.configurations.len() > MOST_CONFIGURATIONS {
             memory.configurations.pop_first();
         }
@@ -129,18 +131,19 @@ impl Record {
 
     /// Returns what is recorded of a refusal. Reads the disk.
     pub(crate) fn recall(&self, id: u128, key: Option<&str>) -> Recalled {
-        let file = {
+        let (waits, file) = {
             let memory = self.shared.memory.lock();
             let being_written = memory.writing.iter().flat_map(|batch| &batch.records);
-            if let Some(record) = memory.waiting.iter().chain(being_written).find(|record| record.id == id) {
-                let policies = memory.configurations.get(&record.configuration);
-                return Recalled::Found {
-                    text: record.text.clone(),
-                    policies: policies.map(|policies| String::from(&**policies)),
-                };
-            }
-            memory.file.clone()
+            let found = memory.waiting.iter().chain(being_written).find(|record| record.id == id);
+            let waits = found.map(|record| {
+                (record.text.clone(), memory.configurations.get(&record.configuration).cloned())
+            });
+            (waits, memory.file.clone())
         };
+        if let Some((text, packed)) = waits {
+            let policies = packed.and_then(|packed| file::unpacked_configuration(&packed));
+            return Recalled::Found { text, policies };
+        }
         let missing = |why: String| Recalled::Missing { why, nearest: None };
         match file {
             None => missing("the file of the record cannot be used at present".to_owned()),
