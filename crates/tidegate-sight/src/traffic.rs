@@ -103,7 +103,7 @@ impl Traffic {
     /// Keeps an event, if it is a request that a limit of the policy was asked about.
     ///
     /// What a shadow limit adds to the verdict of its policy is left out, as are requests without a cost: a list or a
-    /// block refused them before a limit did. So are policies beyond those that have a number of their own.
+    /// block refused them before a limit did, or another policy alone, so they took nothing. So are policies beyond those that have a number of their own.
     pub(crate) fn note(&mut self, seen: &Seen) {
         if seen.policy == OTHERS || seen.cost == 0 || !self.is_verdict_of_the_policy(seen) {
             return;

@@ -85,7 +85,10 @@ async fn each_policy_tells_its_verdict_once_and_once_more_for_a_shadow_limit() {
             told.policies.iter().map(|(name, rate)| (name.as_str(), rate.unwrap() * 60.0)).collect();
         assert_eq!(rates, [("per-ip", 10.0), ("trial", 1.0), ("soft", 3.0)]);
         let of = |policy: u16| told.seen.iter().filter(move |seen| seen.policy == policy);
-        assert!(told.seen.iter().all(|seen| seen.cost == 1 && seen.at == NOON));
+        assert!(told.seen.iter().all(|seen| seen.at == NOON));
+        let costs: Vec<u32> = of(2).map(|seen| seen.cost).collect();
+        assert_eq!(costs, [1, 1, 0, 1, 1], "what another policy refuses takes nothing of this one");
+        assert!(of(0).chain(of(1)).all(|seen| seen.cost == 1));
         let first = told.seen[0].key;
         assert!(of(0).take(3).all(|seen| seen.key == first), "the same key");
         assert!(of(0).next_back().unwrap().key != first, "another key");
