@@ -310,7 +310,10 @@ fn why(at: u64, oldest: Option<u64>, dropped: u64, left_out: LeftOut) -> String 
             );
             match (sampled, full) {
                 (0, 0) => {
-                    "no refusal was left out about that minute, so the request passed, or another server refused it".to_owned()
+                    // While the disk is away, what is left out is counted under the minute of what is written after it.
+                    "no refusal was left out about that minute that is known of: the request passed, another server refused it, \
+                     or the disk was away"
+                        .to_owned()
                 }
                 (_, 0) => by_sample,
                 (0, _) => by_queue,
