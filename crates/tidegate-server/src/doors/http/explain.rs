@@ -209,28 +209,34 @@ impl FoundRefusal {
         let recalling = move || {
             // Held by the work, which goes on when the caller hangs up.
             let _turn = turn;
-            sight.recall(id.0, digest.as_deref())
+            Some(match sight.recall(id.0, digest.as_deref())? {
+                Recalled::Missing { why, nearest } => Err((why, nearest)),
+                Recalled::Found { text, policies } => match refusal_record::read(&text) {
+                    None => Err(("its record cannot be read by this version".to_owned(), None)),
+                    Some(read) => {
+                        let policy = read.refused.record.policy.as_deref();
+                        let then = policies.and_then(|policies| policy_as_written(&policies, policy?));
+                        Ok((read, then))
+                    }
+                },
+            })
         };
-        // It reads a file, and a disk may hang, so not on a thread that decides.
+        // It reads a file, and a disk may hang, and the text of thousands of policies: not on a thread that decides.
         let recalled = spawn_blocking(recalling).await;
-        let (text, policies) = match recalled {
-            Ok(Some(Recalled::Found { text, policies })) => (text, policies),
-            Ok(Some(Recalled::Missing { why, nearest })) => return Err(unrecorded(id, &why, nearest)),
+        let (read, policy_then) = match recalled {
+            Ok(Some(Ok(found))) => found,
+            Ok(Some(Err((why, nearest)))) => return Err(unrecorded(id, &why, nearest)),
             Ok(None) | Err(_) => return Err(unknown(app, id)),
-        };
-        let Some(read) = refusal_record::read(&text) else {
-            return Err(unrecorded(id, "its record cannot be read by this version", None));
         };
         let ReadRecord { refused, wall, run, had_secret } = read;
         let is_of_another_run = run != app.decider.telemetry.run();
-        let policy = refused.record.policy.as_deref();
         Ok(Self {
             from: "record",
             wall,
             is_in_force: !is_of_another_run && refused.record.configuration == live.number,
             is_of_another_run,
             had_secret,
-            policy_then: policies.and_then(|policies| policy_as_written(&policies, policy?)),
+            policy_then,
             refused,
         })
     }
