@@ -31,13 +31,13 @@ impl AskedLimit {
 
     /// Decides the same charge by the same state under other terms: what was spent is carried over to them, as after a
     /// change of the configuration. `None` if the state is not known.
-    pub(crate) fn under(&self, quota: &Quota, at: Tick) -> Option<Decision> {
+    pub(crate) fn under(&self, quota: &Quota, max_wait: Duration, at: Tick) -> Option<Decision> {
         let state = self.state(at)?;
         let state = match *quota == *self.quota {
             true => state,
             false => quota.carry(&self.quota, &state, at, Replace::AsIs),
         };
-        let ruling = match quota.decide(&state, self.ask(at)) {
+        let ruling = match quota.decide(&state, Ask::within(at, self.cost, max_wait)) {
             Transition::Allowed { wait, .. } => Ruling::Allowed { wait },
             Transition::Denied { retry } => Ruling::Denied { retry },
         };
@@ -79,15 +79,21 @@ mod tests {
         ] {
             let (quota, larger) = (quota.unwrap(), larger.unwrap());
             let asked = refused(quota.clone(), 5, at);
-            assert_eq!(asked.under(&quota, at), Some(asked.decision), "{quota:?}");
-            let other = asked.under(&larger, at).unwrap();
+            assert_eq!(asked.under(&quota, Duration::ZERO, at), Some(asked.decision), "{quota:?}");
+            let other = asked.under(&larger, Duration::ZERO, at).unwrap();
             assert!(other.is_allowed(), "{other:?} of {larger:?}");
             let smaller = Quota::per_hour(1).gcra().unwrap();
-            let Ruling::Denied { retry: Retry::After(_) } = asked.under(&smaller, at).unwrap().ruling else {
+            let Ruling::Denied { retry: Retry::After(_) } =
+                asked.under(&smaller, Duration::ZERO, at).unwrap().ruling
+            else {
                 panic!("{quota:?}")
             };
         }
         let log = refused(Quota::per_minute(5).sliding_log().unwrap(), 5, at);
-        assert_eq!(log.under(&Quota::per_minute(9).gcra().unwrap(), at), None, "its state is not known");
+        assert_eq!(
+            log.under(&Quota::per_minute(9).gcra().unwrap(), Duration::ZERO, at),
+            None,
+            "its state is not known"
+        );
     }
 }

@@ -16,7 +16,9 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::time::{WallAhead, nanos};
 
 use crate::decided_again::AskedLimit;
-use crate::refused_requests::{Record, RefusedRequest, RememberedRefusal, SeenLimit, Stated, is_secret};
+use crate::refused_requests::{
+    Record, RefusedRequest, RememberedRefusal, SeenLimit, Stated, holds_secret, is_secret,
+};
 use crate::text::Redact;
 
 /// The form that this build writes, and the newest that it reads.
@@ -34,7 +36,7 @@ pub(crate) struct ReadRecord {
     pub(crate) wall: Tick,
     /// The number that the process had which refused it.
     pub(crate) run: u64,
-    /// Whether a secret was left out: the key is a digest then, and there is no request.
+    /// Whether a secret was left out: the key and the entry of a list are digests then, and there is no request.
     pub(crate) had_secret: bool,
 }
 
@@ -113,8 +115,11 @@ struct WrittenAsked {
 pub(crate) fn written(refused: &RememberedRefusal, redact: &Redact, run: u64) -> String {
     let RememberedRefusal { record, stated, request } = refused;
     let request = request.as_ref().map(|request| (request.descriptor(), request.only()));
+    // A request may be too long to be remembered, or without what only a list or a block asks for.
     let had_secret =
-        request.as_ref().is_some_and(|(request, _)| request.pairs().any(|(name, _)| is_secret(name)));
+        request.as_ref().is_some_and(|(request, _)| request.pairs().any(|(name, _)| is_secret(name)))
+            || record.key.as_deref().is_some_and(holds_secret)
+            || holds_secret(&record.cause);
     let own = |text: &str| text.to_owned();
     let wall = i128::from(SystemClock::wall_time(record.at).as_nanos());
     let written = Written {
@@ -128,7 +133,8 @@ pub(crate) fn written(refused: &RememberedRefusal, redact: &Redact, run: u64) ->
         by: own(record.by),
         policy: record.policy.as_deref().map(own),
         key: record.key.as_deref().map(|key| redact.text(key, !had_secret)),
-        cause: own(&record.cause),
+        // The entry of a list may be the secret.
+        cause: redact.text(&record.cause, !(had_secret && record.by == "list")),
         retry: record.retry.into(),
         limits: record.limits.iter().map(WrittenLimit::of).collect(),
         more_limits: record.more_limits,
@@ -359,7 +365,11 @@ mod tests {
         let (seen, was) = (&after.refused.record.limits[0], &before.record.limits[0]);
         assert_eq!(seen.asked, was.asked);
         let asked = seen.asked.as_ref().unwrap();
-        assert_eq!(asked.under(&asked.quota, after.refused.record.at), Some(asked.decision), "bit for bit");
+        assert_eq!(
+            asked.under(&asked.quota, asked.max_wait, after.refused.record.at),
+            Some(asked.decision),
+            "bit for bit"
+        );
         for text in ["", "{}", &text.replace("\"form\":1", "\"form\":2"), &text.replace("DENIED", "denied")] {
             assert!(read(text).is_none(), "{text}");
         }
@@ -375,5 +385,30 @@ mod tests {
         let read = read(&text).unwrap();
         assert!(read.had_secret && read.refused.request.is_none());
         assert!(read.refused.record.key.unwrap().starts_with('#'));
+    }
+
+    /// Regression: they were only looked for in the request, which is not there if it is long, and has no header that no
+    /// policy's key is made of.
+    #[test]
+    fn no_secret_is_written_without_its_request() {
+        let request = Descriptor::new().with("client.ip", "203.0.113.9");
+        let secret = "request.header.authorization=hunter2";
+        let redact = Redact::new([7; 32]);
+        for (by, key, cause, is_long) in [
+            ("limit", Some(format!("client.ip=203.0.113.9, {secret}")), "", true),
+            ("block", Some(secret.to_owned()), "abuse", false),
+            ("list", None, secret, false),
+        ] {
+            let mut refused = refusal(&request);
+            refused.request = refused.request.filter(|_| !is_long);
+            (refused.record.by, refused.record.cause) = (by, cause.into());
+            refused.record.key = key.map(Into::into);
+            let text = written(&refused, &redact, 9);
+            assert!(!text.contains("hunter2"), "{by}: {text}");
+            let read = read(&text).unwrap();
+            assert!(read.had_secret && read.refused.request.is_none());
+            let shown = if by == "list" { redact.text(secret, false) } else { cause.to_owned() };
+            assert_eq!(*read.refused.record.cause, *shown);
+        }
     }
 }

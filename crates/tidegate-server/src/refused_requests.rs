@@ -47,6 +47,13 @@ pub(crate) fn is_secret(attribute: &str) -> bool {
     SECRET.contains(&attribute)
 }
 
+/// Returns whether a key, or the entry of a list, holds a secret: `name=value`, several separated by commas.
+pub(crate) fn holds_secret(text: &str) -> bool {
+    let is_named =
+        |name: &&str| text.match_indices(*name).any(|(at, _)| text[at + name.len()..].starts_with('='));
+    SECRET.iter().any(is_named)
+}
+
 /// A bounded memory of refused requests; keeps the newest.
 #[derive(Debug)]
 pub(crate) struct RefusedRequests {

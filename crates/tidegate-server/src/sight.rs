@@ -49,7 +49,8 @@ pub struct Seen {
     pub near: bool,
     /// The fingerprint of the key: the same key has the same one as long as the process runs.
     pub key: u64,
-    /// Units asked for; more than `u32::MAX` count as that.
+    /// Units asked for; more than `u32::MAX` count as that. 0 if none are: a list or a block refuses the request, or this
+    /// policy lets it pass and another one refuses it.
     pub cost: u32,
     /// When, by the gate's clock.
     pub at: Tick,

@@ -30,7 +30,7 @@ use crate::history::History;
 const MOST: usize = 1_000;
 const KEPT_FOR: u64 = 7 * 86_400;
 
-/// Alerts that fire at once. Callers choose keys; of more, the list tells nothing new.
+/// Alerts that fire at once, beside those about the server. Callers choose keys; of more, the list tells nothing new.
 const MOST_FIRING: usize = 500;
 
 /// After a start, how long alerts of the process before wait to be found again: longer than the slowest rule.
@@ -209,7 +209,9 @@ impl Alerts {
     fn follow(&self, state: &mut State, found: &[Found], now: u64) {
         for found in found {
             let subject = (found.rule, found.policy.clone(), found.key.clone());
-            if state.firing.contains_key(&subject) || state.firing.len() >= MOST_FIRING {
+            // Those about the server are few, and tell most: many keys take no room of them.
+            let is_full = state.firing.len() >= MOST_FIRING && !found.policy.is_empty();
+            if is_full || state.firing.contains_key(&subject) {
                 continue;
             }
             let alert = Alert::of(found, now);

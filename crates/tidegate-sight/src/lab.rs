@@ -1,8 +1,8 @@
 //! Tries another limit on the requests of the last hour: how many it would have refused, and of whom.
 //!
 //! Each key's requests are decided anew in their order, by the arithmetic that enforces limits
-//! ([`tidegate_core::Algorithm::decide`]), from a full limit on. As in a replay, refusals by other policies are ignored;
-//! costs are those of the check, whatever was settled later.
+//! ([`tidegate_core::Algorithm::decide`]), from a full limit on. Requests that only other policies refused took nothing, and
+//! are left out; costs are those of the check, whatever was settled later.
 //!
 //! A trial is bounded: by [`MOST_REQUESTS`], by [`MOST_KEYS`], beyond which further keys are left out whole, and by
 //! whoever wants it to go on.

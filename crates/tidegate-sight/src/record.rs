@@ -26,6 +26,9 @@ use self::sample::Sample;
 /// The pause between writes.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest pause after writes that failed: opening the file again reads all of it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// The most refusals that wait for a write, and the most bytes of them: some seconds of the busiest server, and of a disk
 /// that hangs.
 const MOST_WAITING: usize = 2_048;
@@ -59,8 +62,8 @@ struct Memory {
     /// What is being written.
     writing: Option<Arc<Batch>>,
     file: Option<Arc<RecordFile>>,
-    /// The latest configurations of this run.
-    configurations: BTreeMap<u64, Arc<str>>,
+    /// The latest configurations of this run, packed: 4 MiB at most.
+    configurations: BTreeMap<u64, Arc<[u8]>>,
     /// Whether the last write succeeded.
     up: bool,
     closing: bool,
@@ -68,7 +71,7 @@ struct Memory {
 
 impl Record {
     /// Opens the record of a folder. Blocks while the file is read: less than a second. Returns also why it cannot be used:
-    /// then refusals wait in memory, as far as there is room, and it is tried again with each write.
+    /// then refusals wait in memory, as far as there is room, and it is tried again, each minute at least.
     pub(crate) fn open(folder: &Path, now_ms: u64) -> (Self, Option<String>) {
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
@@ -115,10 +118,12 @@ impl Record {
         }
     }
 
-    /// Learns the policies of a configuration of this run.
+    /// Learns the policies of a configuration of this run. Packs them, which takes some milliseconds for thousands. A text
+    /// that is too long for the file is not kept.
     pub(crate) fn configured(&self, number: u64, policies: &str) {
+        let Some(packed) = file::packed_configuration(policies) else { return };
         let mut memory = self.shared.memory.lock();
-        memory.configurations.insert(number, policies.into());
+        memory.configurations.insert(number, packed);
         while memory.configurations.len() > MOST_CONFIGURATIONS {
             memory.configurations.pop_first();
         }
@@ -126,18 +131,19 @@ impl Record {
 
     /// Returns what is recorded of a refusal. Reads the disk.
     pub(crate) fn recall(&self, id: u128, key: Option<&str>) -> Recalled {
-        let file = {
+        let (waits, file) = {
             let memory = self.shared.memory.lock();
             let being_written = memory.writing.iter().flat_map(|batch| &batch.records);
-            if let Some(record) = memory.waiting.iter().chain(being_written).find(|record| record.id == id) {
-                let policies = memory.configurations.get(&record.configuration);
-                return Recalled::Found {
-                    text: record.text.clone(),
-                    policies: policies.map(|policies| String::from(&**policies)),
-                };
-            }
-            memory.file.clone()
+            let found = memory.waiting.iter().chain(being_written).find(|record| record.id == id);
+            let waits = found.map(|record| {
+                (record.text.clone(), memory.configurations.get(&record.configuration).cloned())
+            });
+            (waits, memory.file.clone())
         };
+        if let Some((text, packed)) = waits {
+            let policies = packed.and_then(|packed| file::unpacked_configuration(&packed));
+            return Recalled::Found { text, policies };
+        }
         let missing = |why: String| Recalled::Missing { why, nearest: None };
         match file {
             None => missing("the file of the record cannot be used at present".to_owned()),
@@ -178,6 +184,7 @@ fn weight(record: &RefusalRecord) -> usize {
 impl Shared {
     /// Writes until the record is closed.
     fn run(&self) {
+        let mut pause = PAUSE;
         loop {
             let last = {
                 let mut memory = self.memory.lock();
@@ -186,7 +193,7 @@ impl Shared {
                 }
                 memory.closing
             };
-            self.turn();
+            pause = if self.turn() { PAUSE } else { (2 * pause).min(LONGEST_PAUSE) };
             let mut memory = self.memory.lock();
             if last {
                 let file = memory.file.take();
@@ -196,21 +203,23 @@ impl Shared {
                 return;
             }
             if !memory.closing {
-                self.ends.wait_for(&mut memory, PAUSE);
+                self.ends.wait_for(&mut memory, pause);
             }
         }
     }
 
-    /// Writes what waits, and tells the log when that begins or ends to fail.
-    fn turn(&self) {
+    /// Writes what waits, and tells the log when that begins or ends to fail. Returns whether it succeeded.
+    fn turn(&self) -> bool {
         let _turn = self.writes.lock();
         let written = self.write();
-        let was_up = mem::replace(&mut self.memory.lock().up, written.is_ok());
+        let is_up = written.is_ok();
+        let was_up = mem::replace(&mut self.memory.lock().up, is_up);
         match written {
             Err(reason) if was_up => tracing::warn!(reason, "refusals cannot be recorded on disk"),
             Ok(()) if !was_up => tracing::info!("refusals can be recorded on disk again"),
             _ => {}
         }
+        is_up
     }
 
     /// Opens the file, unless it is open.

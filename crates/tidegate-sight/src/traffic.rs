@@ -103,9 +103,10 @@ impl Traffic {
     /// Keeps an event, if it is a request that a limit of the policy was asked about.
     ///
     /// What a shadow limit adds to the verdict of its policy is left out, as are requests without a cost: a list or a
-    /// block refused them before a limit did. So are policies beyond those that have a number of their own.
+    /// block refused them before a limit did, or another policy alone, so they took nothing. So are policies beyond those that have a number of their own.
     pub(crate) fn note(&mut self, seen: &Seen) {
-        if seen.policy == OTHERS || seen.cost == 0 || !self.is_verdict_of_the_policy(seen) {
+        // Asked first: a verdict without a cost tells too that what follows it is of a shadow limit.
+        if seen.policy == OTHERS || !self.is_verdict_of_the_policy(seen) || seen.cost == 0 {
             return;
         }
         let at = seen.at.as_nanos() / 1_000_000;
@@ -528,6 +529,9 @@ mod tests {
         // A list refuses before any limit is asked.
         traffic.note(&Seen { verdict: Verdict::Denied, cost: 0, ..seen(1, 7, 5) });
         traffic.note(&seen(OTHERS, 7, 6));
+        // Another policy refuses what this one lets pass; its shadow limit would refuse it as well.
+        traffic.note(&Seen { cost: 0, ..seen(1, 7, 8) });
+        traffic.note(&Seen { verdict: Verdict::WouldDeny, ..seen(1, 7, 8) });
         let kept = all(&traffic.of(1).between(0, 10));
         let verdicts: Vec<_> = kept.iter().map(|kept| kept.verdict).collect();
         assert_eq!(verdicts, [Verdict::Allowed, Verdict::Denied, Verdict::WouldDeny, Verdict::WouldAllow]);

@@ -320,6 +320,9 @@ impl Telemetry {
                 let cost = u32::try_from(units).unwrap_or(u32::MAX);
                 for (verdict, near) in verdicts.into_iter().zip([near, false]) {
                     let Some(verdict) = verdict else { continue };
+                    // A request that another policy refuses takes nothing of this one.
+                    let allows = matches!(verdict, Verdict::Allowed | Verdict::Delayed | Verdict::WouldAllow);
+                    let cost = if allows && !decision.allowed { 0 } else { cost };
                     let seen = Seen { policy: facts.number, verdict, near, key, cost, at: decision.at };
                     if sight.saw(seen) {
                         self.tell_name(&**sight, seen, decision, policy, request);

@@ -407,6 +407,8 @@ policies:
     assert_eq!((&larger["with"]["decision"], &larger["with"]["has"]), (&json!("allowed"), &json!(1)));
     let says = "with gcra 2/min burst 4 for per-ip: would have been ALLOWED, had 1 of 4";
     assert!(larger["lines"].as_array().unwrap().contains(&json!(says)), "{larger}");
+    let waits = with("per-ip", r#"{"algorithm": "gcra", "rate": "2/min", "burst": 3, "max_wait": "1min"}"#);
+    assert_eq!(waits.await.json()["with"]["decision"], "allowed", "after 30 s");
     let unknown = with("log", r#"{"rate": "9/h"}"#).await.json();
     assert_eq!(unknown["with"]["decision"], json!(null), "{unknown}");
     for (policy, limit) in
@@ -416,6 +418,29 @@ policies:
     }
     let check = server.post(&format!("/v1/explain?id={id}"), r#"{"attributes": {}}"#).await;
     assert_eq!(check.status, StatusCode::BAD_REQUEST, "{}", check.text);
+}
+
+/// What is kept for higher priority may be a share, so of another limit it is another number of units.
+#[tokio::test]
+async fn another_limit_is_not_decided_by_what_the_first_one_kept() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: backend, limit: { algorithm: gcra, rate: 10/min, burst: 10, keep_for: { critical: 50% } } }
+",
+    )
+    .await;
+    let body = r#"{"attributes": {}, "priority": "sheddable", "cost": 5}"#;
+    assert_eq!(server.post("/v1/check", body).await.status, StatusCode::OK);
+    let refused = server.post("/v1/check", &body.replace("\"cost\": 5", "\"cost\": 1")).await.json();
+    let id = refused["decision_id"].as_str().unwrap();
+    for (burst, decision) in [(10, json!("denied")), (8, json!(null))] {
+        let limit = format!(r#"{{"algorithm": "gcra", "rate": "10/min", "burst": {burst}}}"#);
+        let body = format!(r#"{{"with": {{"policy": "backend", "limit": {limit}}}}}"#);
+        let told = server.post(&format!("/v1/explain?id={id}"), &body).await.json();
+        assert_eq!(told["with"]["decision"], decision, "{burst}: {told}");
+    }
 }
 
 /// A request that is too long to be kept has its record all the same.

@@ -5,7 +5,8 @@
 //!
 //! *A webhook* gets messages as Alertmanager would send them, grouped by rule and policy: 30 seconds after a group began,
 //! five minutes after its last message if there is news, four hours after it if there is none. At most twelve messages an
-//! hour: what is left out is tried again five minutes later, and the next message tells how many were.
+//! hour, two of them for what is critical: what is left out is tried again five minutes later, and the next message tells how
+//! many were.
 //!
 //! A message has digests of keys, and never their names.
 //!
@@ -35,8 +36,9 @@ const GROUP_WAIT: u64 = 30;
 const GROUP_INTERVAL: u64 = 300;
 const REPEAT_EACH: u64 = 4 * 3_600;
 
-/// Messages of a webhook in an hour.
+/// Messages of a webhook in an hour, and how many of them are kept for what is critical.
 const MOST_AN_HOUR: usize = 12;
+const KEPT_AN_HOUR: usize = 2;
 const HOUR: u64 = 3_600;
 
 /// Alerts of one message: a person reads it.
@@ -231,7 +233,8 @@ impl Hook {
                 continue;
             }
             group.sent = Some(now);
-            if self.sent.len() >= MOST_AN_HOUR {
+            let kept = if of.0.severity() == "critical" { 0 } else { KEPT_AN_HOUR };
+            if self.sent.len() >= MOST_AN_HOUR - kept {
                 self.left_out += 1;
                 continue;
             }

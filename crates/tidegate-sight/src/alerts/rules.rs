@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | `denied-unusual` | the share that a policy refuses is [unusual](crate::usual) | 2 min | 2 min |
 //! | `customer-cut` | a key that passed often and was never refused is refused more than half of the time | 2 min | 2 min |
-//! | `tenant-near` | a key is admitted at 80 % of its rate or more | 5 min | 5 min |
+//! | `tenant-near` | a key is admitted at 80 % of its rate or more, if that is ten units a minute or more | 5 min | 5 min |
 //! | `breaker-trips` | a breaker is not closed for 30 s, or opened 3 times in 5 min | | 1 min |
 //! | `store-away`, `config-refused` | the server says so | 1 min | 1 min |
 //! | `sight-dropped` | an event found its ring full | | 5 min |
@@ -149,6 +149,9 @@ const NEAR_FOR: u32 = 5;
 /// Near its rate.
 const NEAR: f64 = 0.8;
 
+/// The least rate, in units a minute, of which a minute tells the share: of 1,000 a day, any request would be more than all.
+const LEAST_RATE: f64 = 10.0;
+
 /// How long a breaker may be open or half-open.
 const OPEN_FOR: u64 = 30;
 
@@ -194,7 +197,9 @@ impl Rules {
                 found(Rule::CustomerCut, key, from, text, "denied")
             })
         });
-        let near = keys.iter().filter(|key| key.rate.is_some_and(|rate| key.per_second >= NEAR * rate));
+        let is_near =
+            |key: &Key, rate: f64| rate * MINUTE as f64 >= LEAST_RATE && key.per_second >= NEAR * rate;
+        let near = keys.iter().filter(|key| key.rate.is_some_and(|rate| is_near(key, rate)));
         self.near.minute(near, NEAR_FOR, &mut |key| {
             let rate = key.rate?;
             let text = format!(

@@ -107,6 +107,28 @@ fn a_silence_has_a_reason_and_an_end() {
 }
 
 #[test]
+fn alerts_of_keys_take_no_room_of_those_of_the_server() {
+    let history = history();
+    let alerts = alerts(&history, NOW);
+    for key in 0..MOST_FIRING as u64 {
+        // Of the process before, so they are not over yet.
+        let alert = Alert {
+            rule: Rule::TenantNear,
+            policy: "p".to_owned(),
+            key: format!("#{key}"),
+            since: NOW - 9,
+            fired: NOW - 9,
+            resolved: None,
+            text: String::new(),
+            path: String::new(),
+        };
+        alerts.state.lock().firing.insert(alert.subject(), (key, alert));
+    }
+    run(&alerts, 0..61, Some("away"));
+    assert!(alerts.firing().iter().any(|one| (one.rule, one.alerts) == ("store-away", 1)));
+}
+
+#[test]
 fn lists_stay_bounded_whatever_happens() {
     let history = history();
     let alerts = alerts(&history, NOW);

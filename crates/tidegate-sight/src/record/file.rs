@@ -59,7 +59,8 @@ const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) run: u64,
-    pub(super) configurations: Vec<(u64, Arc<str>)>,
+    /// As [`packed_configuration`] makes them.
+    pub(super) configurations: Vec<(u64, Arc<[u8]>)>,
     pub(super) left_out: LeftOut,
     pub(super) records: Vec<RefusalRecord>,
 }
@@ -127,12 +128,10 @@ impl RecordFile {
         let newest = batch.records.last().map(|record| minute_of(record.id));
         drop((refusals, keys));
         let mut configurations = writing.open_table(CONFIGURATIONS)?;
-        for (number, text) in &batch.configurations {
+        for (number, packed) in &batch.configurations {
             let known = configurations.get((batch.run, *number))?.is_some();
-            if let Some(packed) =
-                packed(text, MOST_CONFIGURATION).filter(|packed| !known && packed.len() <= MOST_PACKED)
-            {
-                configurations.insert((batch.run, *number), packed.as_slice())?;
+            if !known {
+                configurations.insert((batch.run, *number), &**packed)?;
             }
         }
         // Runs are numbered by their beginning.
@@ -175,7 +174,7 @@ impl RecordFile {
             };
             let configurations = reading.open_table(CONFIGURATIONS)?;
             let policies = configurations.get((run, number))?;
-            let policies = policies.and_then(|packed| unpacked(packed.value(), MOST_CONFIGURATION));
+            let policies = policies.and_then(|packed| unpacked_configuration(packed.value()));
             return Ok(Recalled::Found { text, policies });
         }
         let nearest = match key {
@@ -263,6 +262,15 @@ fn packed(text: &str, most: usize) -> Option<Vec<u8>> {
     zstd::bulk::compress(text.as_bytes(), LEVEL).ok()
 }
 
+/// Packs the text of a configuration; `None` if it is too long to be kept.
+pub(super) fn packed_configuration(text: &str) -> Option<Arc<[u8]>> {
+    packed(text, MOST_CONFIGURATION).filter(|packed| packed.len() <= MOST_PACKED).map(Into::into)
+}
+
+pub(super) fn unpacked_configuration(packed: &[u8]) -> Option<String> {
+    unpacked(packed, MOST_CONFIGURATION)
+}
+
 fn unpacked(packed: &[u8], most: usize) -> Option<String> {
     String::from_utf8(zstd::bulk::decompress(packed, most).ok()?).ok()
 }
@@ -302,7 +310,10 @@ fn why(at: u64, oldest: Option<u64>, dropped: u64, left_out: LeftOut) -> String 
             );
             match (sampled, full) {
                 (0, 0) => {
-                    "no refusal was left out about that minute, so the request passed, or another server refused it".to_owned()
+                    // While the disk is away, what is left out is counted under the minute of what is written after it.
+                    "no refusal was left out about that minute that is known of: the request passed, another server refused it, \
+                     or the disk was away"
+                        .to_owned()
                 }
                 (_, 0) => by_sample,
                 (0, _) => by_queue,

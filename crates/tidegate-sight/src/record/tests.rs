@@ -147,7 +147,8 @@ fn the_last_sixteen_configurations_that_are_named_are_kept() {
     for number in 0..20 {
         let mut record = refusal(id(NOON + number, number), "#a");
         record.configuration = number;
-        let configurations = vec![(number, format!("policies {number}").into())];
+        let text = format!("policies {number}");
+        let configurations = vec![(number, file::packed_configuration(&text).unwrap())];
         let batch =
             Batch { run: 7, configurations, left_out: sample::LeftOut::default(), records: vec![record] };
         file.write(&batch).unwrap();
@@ -158,6 +159,20 @@ fn the_last_sixteen_configurations_that_are_named_are_kept() {
         };
         assert_eq!(policies, (number >= 4).then(|| format!("policies {number}")));
     }
+}
+
+/// Whoever may put policies makes a configuration with each.
+#[test]
+fn configurations_in_memory_are_packed_and_too_long_ones_are_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = open(folder.path());
+    for number in 0..20 {
+        record.configured(number, &"policies ".repeat(100_000));
+    }
+    record.configured(20, &"policies ".repeat(1_000_000));
+    let memory = record.shared.memory.lock();
+    let bytes: usize = memory.configurations.values().map(|packed| packed.len()).sum();
+    assert!(memory.configurations.keys().copied().eq(4..20) && bytes < 1 << 20, "{bytes}");
 }
 
 #[test]
@@ -193,11 +208,11 @@ fn without_a_file_refusals_wait_in_memory() {
     let (record, why) = Record::open(&not_a_folder, NOON);
     assert!(why.unwrap().contains("record.redb"));
     record.push(refusal(id(NOON, 1), "#a"));
-    record.shared.turn();
+    assert!(!record.shared.turn(), "so the next pause is longer");
     assert!(found(&record, id(NOON, 1)).is_some());
     assert!(missing(&record, id(NOON, 2), "#a").0.contains("cannot be used at present"));
     fs::remove_file(&not_a_folder).unwrap();
-    record.shared.turn();
+    assert!(record.shared.turn());
     drop(record);
     assert!(found(&open(&not_a_folder), id(NOON, 1)).is_some());
 }

@@ -58,7 +58,8 @@ impl State {
             let passed = [Series::Allowed, Series::Delayed, Series::Over];
             let passed = passed.into_iter().map(|series| counts.of(series)).fold(0, u64::saturating_add);
             if passed > 0 {
-                let units = counts.of(Series::AdmittedUnits).max(1) as f64 / passed as f64;
+                // Some that this policy let pass took nothing, since another one refused them.
+                let units = (counts.of(Series::AdmittedUnits) as f64 / passed as f64).max(1.0);
                 self.units_a_pass.insert(*policy, units);
             }
         }

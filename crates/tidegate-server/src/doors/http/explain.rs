@@ -77,7 +77,7 @@ async fn record(
     let found = FoundRefusal::find(app, live, id, digest).await?;
     let RememberedRefusal { record, stated, request } = &found.refused;
     let key = record.key.as_deref().map(|key| app.redact.text(key, reveal || found.had_secret));
-    let cause = shown_cause(app, record, reveal);
+    let cause = shown_cause(app, record, reveal || found.had_secret);
     let mut lines = record_lines(&found, key.as_deref(), &cause, app.decider.now(), live);
     let with = match other {
         Some(other) => {
@@ -144,7 +144,8 @@ async fn record(
         "decided_at": wall_moment(found.wall, Duration::ZERO),
         "configuration": { "number": record.configuration, "in_force": found.is_in_force },
         "policy": record.policy,
-        "policy_then": found.policy_then,
+        // Its lists and overrides may have names of keys.
+        "policy_then": found.policy_then.as_deref().filter(|_| reveal),
         "refused_by": record.by,
         "key": key,
         "cause": if cause.is_empty() { None } else { Some(&cause) },
@@ -178,7 +179,7 @@ struct FoundRefusal {
     is_in_force: bool,
     /// Whether another run of the server refused it.
     is_of_another_run: bool,
-    /// Whether a secret was left out: the key is a digest then.
+    /// Whether a secret was left out: the key and the entry of a list are digests then.
     had_secret: bool,
     /// The policy that refused it, as it was written.
     policy_then: Option<String>,
@@ -207,28 +208,34 @@ impl FoundRefusal {
         let recalling = move || {
             // Held by the work, which goes on when the caller hangs up.
             let _turn = turn;
-            sight.recall(id.0, digest.as_deref())
+            Some(match sight.recall(id.0, digest.as_deref())? {
+                Recalled::Missing { why, nearest } => Err((why, nearest)),
+                Recalled::Found { text, policies } => match refusal_record::read(&text) {
+                    None => Err(("its record cannot be read by this version".to_owned(), None)),
+                    Some(read) => {
+                        let policy = read.refused.record.policy.as_deref();
+                        let then = policies.and_then(|policies| policy_as_written(&policies, policy?));
+                        Ok((read, then))
+                    }
+                },
+            })
         };
-        // It reads a file, and a disk may hang, so not on a thread that decides.
+        // It reads a file, and a disk may hang, and the text of thousands of policies: not on a thread that decides.
         let recalled = spawn_blocking(recalling).await;
-        let (text, policies) = match recalled {
-            Ok(Some(Recalled::Found { text, policies })) => (text, policies),
-            Ok(Some(Recalled::Missing { why, nearest })) => return Err(unrecorded(id, &why, nearest)),
+        let (read, policy_then) = match recalled {
+            Ok(Some(Ok(found))) => found,
+            Ok(Some(Err((why, nearest)))) => return Err(unrecorded(id, &why, nearest)),
             Ok(None) | Err(_) => return Err(unknown(app, id)),
-        };
-        let Some(read) = refusal_record::read(&text) else {
-            return Err(unrecorded(id, "its record cannot be read by this version", None));
         };
         let ReadRecord { refused, wall, run, had_secret } = read;
         let is_of_another_run = run != app.decider.telemetry.run();
-        let policy = refused.record.policy.as_deref();
         Ok(Self {
             from: "record",
             wall,
             is_in_force: !is_of_another_run && refused.record.configuration == live.number,
             is_of_another_run,
             had_secret,
-            policy_then: policies.and_then(|policies| policy_as_written(&policies, policy?)),
+            policy_then,
             refused,
         })
     }

@@ -35,7 +35,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// 400 for a malformed body, an unknown policy or time; 404 if nothing sees decisions; 422 for a limit, or a policy, that
-/// cannot be tried; and whatever the sight finds wrong, 429 while another limit is tried.
+/// cannot be tried; 503 if others ask for too much; and whatever the sight finds wrong, 429 while another limit is tried.
 pub(super) async fn try_limit(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let reveal = Query::of(request.uri(), &["reveal"])?.flag("reveal")?;
     let sight = Arc::clone(pages::sight_of(app)?);
@@ -49,9 +49,12 @@ pub(super) async fn try_limit(app: &Arc<App>, request: Request<Body>) -> Result<
     })?;
     can_be_asked(&live.set.policies()[at])?;
     drop(live);
+    let turn = app.reading().await?;
     let asker = Asker::default();
     let cancelled = Arc::clone(&asker.0);
     let trying = move || -> Result<String, Problem> {
+        // Held by the work, which goes on when the caller hangs up.
+        let _turn = turn;
         let trial = Trial { window, reveal, cancelled, ..read(policy, &limit)? };
         sight.try_limit(&trial).map_err(|(status, detail)| {
             Problem::new(StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST), detail)

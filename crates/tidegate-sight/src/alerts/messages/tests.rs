@@ -106,13 +106,24 @@ fn a_webhook_has_twelve_messages_an_hour_and_hears_how_many_were_left_out() {
     let mut outbox = outbox(Kind::Webhook);
     let many: Vec<Alert> = (0..20).map(|one| alert(Rule::DeniedUnusual, &format!("p{one}"), "")).collect();
     let told = run(&mut outbox, &many, 0, 4_000);
-    assert_eq!(times(&told[..12]), [30; 12]);
-    let late = &told[12..];
+    assert_eq!(times(&told[..10]), [30; 10], "two are kept for what is critical");
+    let late = &told[10..];
     assert!(late.iter().all(|(at, _)| *at >= 3_630), "{:?}", times(&told));
-    assert_eq!(late.len(), 8, "each of the others is told when there is room");
+    assert_eq!(late.len(), 10, "each of the others is told when there is room");
     let left_out = late[0].1["commonAnnotations"]["left_out"].as_str().unwrap();
-    assert_eq!(left_out, "+96 left out", "eight, each five minutes");
+    assert_eq!(left_out, "+120 left out", "ten, each five minutes");
     assert_eq!(late[1].1["commonAnnotations"].get("left_out"), None);
+}
+
+#[test]
+fn many_messages_take_no_room_of_what_is_critical() {
+    let mut outbox = outbox(Kind::Webhook);
+    let mut all: Vec<Alert> = (0..20).map(|one| alert(Rule::DeniedUnusual, &format!("p{one}"), "")).collect();
+    run(&mut outbox, &all, 0, 100);
+    all.push(alert(Rule::StoreAway, "", ""));
+    let told = run(&mut outbox, &all, 100, 1_000);
+    assert_eq!(times(&told), [130]);
+    assert_eq!(told[0].1["groupLabels"]["rule"], "store-away");
 }
 
 #[test]

@@ -208,6 +208,17 @@ fn a_key_is_near_its_rate_after_five_minutes() {
     assert_eq!([96.0, 96.0, 10.0, 96.0, 96.0, 96.0].map(&mut minute), [0; 6], "not in a row");
 }
 
+/// Regression: five requests in five minutes, of a thousand a day, were 144 % of the rate.
+#[test]
+fn a_request_a_minute_is_not_near_a_rate_of_days() {
+    let mut rules = Rules::default();
+    let day = Key { rate: Some(1_000.0 / DAY as f64), ..key("per-tenant", 7, 1.0, 0.0) };
+    for _ in 0..20 {
+        rules.minute(NOW, std::slice::from_ref(&day), &never);
+        assert!(rules.second(&second(NOW)).is_empty());
+    }
+}
+
 #[test]
 fn what_the_server_says_is_told_after_a_minute_and_ends_after_another() {
     let mut rules = Rules::default();

@@ -1,6 +1,7 @@
 //! Another limit in place of one that a refused request met: what it would have decided then.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -9,6 +10,7 @@ use tidegate::http_answer::server_parts::{in_words, millis_up};
 use tidegate::limiter::{Decision, Retry};
 use tidegate::policy::Mode;
 use tidegate::{Quota, visible};
+use tidegate_core::decision::Ruling;
 
 use crate::problem::Problem;
 use crate::refused_requests::{Record, SeenLimit};
@@ -21,6 +23,7 @@ const EXAMPLE: &str = "{\"with\": {\"policy\": \"per-ip\", \"limit\": {\"rate\":
 pub(super) struct OtherLimit {
     policy: String,
     quota: Arc<Quota>,
+    max_wait: Duration,
     /// The limit in short form.
     label: String,
 }
@@ -61,15 +64,13 @@ impl OtherLimit {
         })?;
         let limit = config.policies.policies().first().and_then(|policy| policy.limits.first());
         let terms = limit.filter(|limit| limit.tiers.is_none() && limit.overrides.is_empty());
-        let Some((quota, label)) =
-            terms.and_then(|limit| Some((limit.terms.quota.clone()?, &limit.terms.label)))
-        else {
+        let Some((quota, limit)) = terms.and_then(|limit| Some((limit.terms.quota.clone()?, limit))) else {
             return Err(wrong("the limit needs one rate for all requests".to_owned()));
         };
         if quota.is_guard() {
             return Err(wrong("the limit needs a rate; what was spent tells nothing of places".to_owned()));
         }
-        Ok(Some(Self { policy, quota, label: label.clone() }))
+        Ok(Some(Self { policy, quota, max_wait: limit.max_wait, label: limit.terms.label.clone() }))
     }
 
     /// Decides a recorded request under this limit, and says it for programs and for people.
@@ -85,12 +86,18 @@ impl OtherLimit {
                 .with("field", "with.policy")
         })?;
         let (policy, label) = (visible::excerpt(&self.policy), &self.label);
-        let decision = seen.asked.as_ref().and_then(|asked| asked.under(&self.quota, record.at));
+        let asked = seen.asked.as_ref();
+        // It may be a share of the limit, and then is another number of units of another one.
+        let is_kept = seen.kept_back > 0 && asked.is_some_and(|asked| *asked.quota != *self.quota);
+        let decision = asked.filter(|_| !is_kept);
+        let decision = decision.and_then(|asked| asked.under(&self.quota, self.max_wait, record.at));
         let Some(decision) = decision else {
-            let line = format!(
-                "with {label} for {policy}: not known, since what {} held then cannot be told from its answer",
-                seen.limit
-            );
+            let why = if is_kept {
+                "what it would have kept for higher priority cannot be told".to_owned()
+            } else {
+                format!("what {} held then cannot be told from its answer", seen.limit)
+            };
+            let line = format!("with {label} for {policy}: not known, since {why}");
             return Ok((self.value(None, None), line));
         };
         let refuses = !decision.is_allowed()
@@ -113,7 +120,12 @@ impl OtherLimit {
             (false, Some(other)) => {
                 format!("would have been DENIED all the same, by {}; {had}", visible::excerpt(&other.policy))
             }
-            (false, None) => format!("would have been ALLOWED, {had}"),
+            (false, None) => match decision.ruling {
+                Ruling::Allowed { wait } if !wait.is_zero() => {
+                    format!("would have been ALLOWED after {}, {had}", in_words(wait))
+                }
+                _ => format!("would have been ALLOWED, {had}"),
+            },
         };
         Ok((self.value(Some(verdict), Some(&decision)), format!("with {label} for {policy}: {line}")))
     }
