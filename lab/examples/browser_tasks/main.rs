@@ -132,7 +132,8 @@ fn run(wishes: &Wishes, chromium: &Path) -> Rows {
     tasks::log_in(&mut browser, &stand);
     tasks::last_night(&mut browser, &stand, &most, &mut rows);
     tasks::ids(&mut browser, &stand, &refusals, &mut rows);
-    rows.add("11 by keys alone", "every task", "no other event was sent".to_owned(), true);
+    // By construction: a way that keys do not lead ends the run.
+    rows.add("11 by keys alone", "tasks 1 to 9", "no other event was sent".to_owned(), true);
     rows
 }
 
