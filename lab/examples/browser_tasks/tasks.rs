@@ -133,15 +133,19 @@ fn why(browser: &mut Browser, stand: &Stand, traffic: &Traffic, rows: &mut Rows,
     browser.enter("Why");
     let text = browser.text();
     let spent = browser.spent();
-    let verdict = text.lines().find(|line| line.contains("DENIED")).unwrap_or("no verdict").to_owned();
     let most = Most { steps: 2, seconds: 15 };
-    rows.task(&format!("3 why{how}"), most, spent, &verdict, explains(&text, refusal));
+    let verdict = verdict_then(&text).unwrap_or("no verdict");
+    rows.task(&format!("3 why{how}"), most, spent, verdict, explains(&text, refusal));
+}
+
+/// What a page says of a refusal, as it was then. Lines about now and of tables begin otherwise.
+fn verdict_then(text: &str) -> Option<&str> {
+    text.lines().map(str::trim).find(|line| line.trim_start_matches("■ ").starts_with("DENIED "))
 }
 
 /// Whether a page says what really refused.
 fn explains(text: &str, refusal: &Refusal) -> bool {
-    text.contains(&refusal.id)
-        && text.lines().any(|line| line.contains("DENIED") && line.contains(&refusal.policy))
+    text.contains(&refusal.id) && verdict_then(text).is_some_and(|line| line.contains(&refusal.policy))
 }
 
 fn changed(browser: &mut Browser, stand: &Stand, traffic: &Traffic, rows: &mut Rows, how: &str) {
