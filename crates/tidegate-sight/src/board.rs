@@ -339,7 +339,7 @@ mod tests {
             assert_eq!(counts.of(series), count, "{series:?}");
         }
         assert!(board.end_second(121, ServerCounts::default()).policies.is_empty());
-        assert_eq!(board.policies().collect::<Vec<_>>(), [(a, 0), (b, 120)]);
+        assert_eq!(board.policies().collect::<Vec<_>>(), [(a, 0), (b, 120), (seldom, 0), (minute, 0)]);
     }
 
     /// The largest of a minute's seconds is the number of keys of the minute; five minutes are joined.

@@ -322,7 +322,7 @@ async fn would(
     asked: &CheckBody<'_>,
     reveal: bool,
 ) -> Result<Value, Problem> {
-    let only = named(&live.set, asked)?;
+    let only = asked.named(&live.set)?;
     let only = only.as_deref();
     let deciding = &app.decider.deciding;
     let conclusion = deciding.decide(live, asked.check(), only, Want::Peek, None, Transport::http).await;
