@@ -212,7 +212,7 @@ fn a_key_is_near_its_rate_after_five_minutes() {
 #[test]
 fn a_request_a_minute_is_not_near_a_rate_of_days() {
     let mut rules = Rules::default();
-    let day = Key { rate: Some(1_000.0 / DAY as f64), ..key("per-tenant", 7, 1.0, 0.0) };
+    let day = Key { rate: Some(1_000.0 / DAY as f64), ..busy_key("per-tenant", 7, 1.0, 0.0) };
     for _ in 0..20 {
         rules.minute(NOW, std::slice::from_ref(&day), &never);
         assert!(rules.second(&second(NOW)).is_empty());
