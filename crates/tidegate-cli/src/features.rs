@@ -280,7 +280,7 @@ policies:
         assert_eq!(
             said(FILE, |feature| feature != Feature::Redis),
             [format!(
-                "p.yaml:7: store.kind: redis: this program was built without the client of Redis; {build} etcd,otel,redis,zookeeper`"
+                "p.yaml:7: store.kind: redis: this program was built without the client of Redis; {build} etcd,otel,redis,tui,zookeeper`"
             )]
         );
         // A section without keys has no line.
