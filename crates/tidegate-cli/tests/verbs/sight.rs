@@ -298,6 +298,14 @@ fn top_is_a_live_view_on_a_terminal_and_gives_the_terminal_back() {
     let sent = Command::new("kill").args(["-s", "TERM", &top.child.0.id().to_string()]).status().unwrap();
     assert!(sent.success());
     top.ends(0);
+    // The terminal goes with a signal.
+    let mut top = Terminal::start(&words);
+    top.shows("[1 Now]");
+    let Terminal { mut child, keys, drawn, .. } = top;
+    drop((keys, drawn));
+    let sent = Command::new("kill").args(["-s", "HUP", &child.0.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(child.0.wait().unwrap().code(), Some(0));
     let mut top = Terminal::start(&words);
     top.shows("[1 Now]");
     top.keys.write_all(b"\x03").unwrap();

@@ -31,6 +31,10 @@ const TURN: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_secs(5);
 /// How many answers and events wait to be drawn. Further ones are left out: the next second has new ones.
 const WAITING: usize = 64;
+/// How long the screen may take to end after a signal.
+const LAST: Duration = Duration::from_secs(1);
+/// So many answers in a row that nobody takes mean that nobody will: half a minute of them.
+const UNTAKEN: usize = 30;
 
 /// What the asking thread tells.
 enum Told {
@@ -171,6 +175,8 @@ fn start(server: ServerUrl, wants: watch::Receiver<Vec<Want>>, tell: SyncSender<
                 () = signal() => {
                     // A screen that does not read has no use for it.
                     let _ = tell.try_send(Told::Quit);
+                    sleep(LAST).await;
+                    leave(0);
                 }
             }
         });
@@ -179,11 +185,19 @@ fn start(server: ServerUrl, wants: watch::Receiver<Vec<Want>>, tell: SyncSender<
     Ok(())
 }
 
+/// Ends the program although its screen does not: reading the keys of a terminal that is gone never returns, and takes a core
+/// (crossterm 0.29).
+#[allow(clippy::disallowed_methods, reason = "the thread of the screen cannot be ended")]
+fn leave(code: i32) -> ! {
+    std::process::exit(code)
+}
+
 /// Asks each second for all that is wanted, and at once when something else is.
 async fn poll(server: &ServerUrl, mut wants: watch::Receiver<Vec<Want>>, tell: &SyncSender<Told>) {
     let mut turns = interval(EVERY);
     // A late answer does not bring the next one forward.
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut untaken = 0;
     loop {
         tokio::select! {
             _ = turns.tick() => {}
@@ -196,8 +210,12 @@ async fn poll(server: &ServerUrl, mut wants: watch::Receiver<Vec<Want>>, tell: &
         let wanted = wants.borrow_and_update().clone();
         for want in wanted {
             let answer = online::get(server, &want.path).await;
-            if let Err(TrySendError::Disconnected(_)) = tell.try_send(Told::Answer(want, answer)) {
-                return;
+            match tell.try_send(Told::Answer(want, answer)) {
+                Ok(()) => untaken = 0,
+                Err(TrySendError::Disconnected(_)) => return,
+                Err(TrySendError::Full(_)) if untaken < UNTAKEN => untaken += 1,
+                // As after a signal, which not every terminal sends when it goes.
+                Err(TrySendError::Full(_)) => leave(1),
             }
         }
     }
