@@ -102,6 +102,7 @@ impl Printer {
     }
 
     /// Says whether standard output shows colours.
+    #[cfg(feature = "tui")]
     pub(crate) fn shows_colors(&self) -> bool {
         AutoStream::new(io::stdout(), self.color).current_choice() != ColorChoice::Never
     }
