@@ -166,7 +166,7 @@ fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
 fn names_are_learned_when_they_are_wanted_and_shown_to_whoever_may_see_them() {
     let (watch, _) = begun();
     let policy = watch.policy("per-ip", None);
-    assert!(!saw(&watch, policy, Verdict::Denied, 7));
+    assert!(saw(&watch, policy, Verdict::Denied, 7), "who is refused may not come again");
     watch.turn((NOW + 1) * 1_000);
     let key = |reveal: bool| {
         let answer: Value = serde_json::from_str(&watch.read("/v1/busiest", "", reveal).unwrap()).unwrap();
@@ -403,7 +403,7 @@ fn a_panic_loses_a_turn_and_no_more() {
 
 #[test]
 fn the_thread_ends_with_the_watch() {
-    let (begin, begins) = mpsc::sync_channel(1);
+    let (begin, begins) = mpsc::sync_channel(2);
     // The first begins; the second is the end of the first pause.
     (0..2).for_each(|_| begin.send(()).unwrap());
     run(&Weak::new(), &begins);
