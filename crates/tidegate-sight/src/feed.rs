@@ -390,6 +390,10 @@ mod tests {
             while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
                 feed.drain(&mut check);
             }
+            // The scope alone would wait for the closures, not for what threads let go as they end.
+            for thread in threads {
+                thread.join().unwrap();
+            }
         });
         feed.drain(&mut check);
         assert_eq!(received + feed.dropped(), 4 * EACH);
