@@ -125,6 +125,8 @@ pub(crate) struct Found {
     pub(crate) rate: f64,
     /// The server's processor time per call, in microseconds.
     pub(crate) cpu: f64,
+    /// The share of it that the system spends for the server: sockets, wake-ups, pages. Sampled by the system's tick.
+    pub(crate) kernel: f64,
     /// Latency in microseconds.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
@@ -162,20 +164,20 @@ pub(crate) async fn run(
         .collect();
     let spent = local.spawn_local(async move {
         tokio::time::sleep_until(from.into()).await;
-        let before = (Instant::now(), cpu_of(server)?);
+        let before = (Instant::now(), cpu_of(server)?, ticks_of(server)?);
         tokio::time::sleep_until((until - Duration::from_millis(5)).into()).await;
-        anyhow::Ok((before.0.elapsed(), cpu_of(server)? - before.1))
+        anyhow::Ok((before.0.elapsed(), cpu_of(server)? - before.1, ticks_of(server)?.since(before.2)))
     });
-    let (Received { latencies, refused }, elapsed, cpu) = local
+    let (Received { latencies, refused }, elapsed, cpu, ticks) = local
         .run_until(async move {
             let mut all = Received { latencies: Histogram::new(3)?, refused: 0 };
-            let (elapsed, cpu) = spent.await??;
+            let (elapsed, cpu, ticks) = spent.await??;
             for caller in callers {
                 let received = caller.await??;
                 all.latencies.add(received.latencies)?;
                 all.refused += received.refused;
             }
-            anyhow::Ok((all, elapsed, cpu))
+            anyhow::Ok((all, elapsed, cpu, ticks))
         })
         .await?;
     let calls = latencies.len() as f64 * elapsed.as_secs_f64() / span.as_secs_f64();
@@ -184,6 +186,7 @@ pub(crate) async fn run(
     Ok(Found {
         rate: calls / elapsed.as_secs_f64(),
         cpu: cpu.as_secs_f64() * 1e6 / calls,
+        kernel: ticks.kernel as f64 / (ticks.kernel + ticks.program).max(1) as f64,
         p50: latencies.value_at_quantile(0.5) as f64 / 1e3,
         p99: latencies.value_at_quantile(0.99) as f64 / 1e3,
         answers: latencies.len(),
@@ -253,4 +256,27 @@ pub(crate) fn cpu_of(process: u32) -> Result<Duration> {
         nanoseconds += ran.parse::<u64>()?;
     }
     Ok(Duration::from_nanos(nanoseconds))
+}
+
+/// Ticks of the system's timer that found a process running, usually 100 a second and core.
+#[derive(Clone, Copy)]
+struct Ticks {
+    program: u64,
+    kernel: u64,
+}
+
+impl Ticks {
+    fn since(self, before: Self) -> Self {
+        Self { program: self.program - before.program, kernel: self.kernel - before.kernel }
+    }
+}
+
+/// Returns the ticks of a process so far, of all its threads.
+fn ticks_of(process: u32) -> Result<Ticks> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).context("the server has ended")?;
+    // The name, in brackets, may have spaces. The fields after it begin with the third; user time is the 14th.
+    let (_, fields) = text.rsplit_once(") ").context("stat is not as expected")?;
+    let mut fields = fields.split(' ').skip(11).map(str::parse::<u64>);
+    let mut next = || anyhow::Ok(fields.next().context("stat is too short")??);
+    Ok(Ticks { program: next()?, kernel: next()? })
 }

@@ -106,7 +106,8 @@ pub(crate) fn all() -> Vec<Row> {
     let limits = Kind::Tidegate(Policies::FourLimits);
     let four = vec![grpc("tidegate", limits, 1, false), grpc("tonic no-op", Kind::Tonic, 1, false)];
     row("Envoy's call, 4 limits", 16, 4, four);
-    row("Envoy's call, server on both cores", 16, 4, vec![grpc("tidegate", Kind::TidegateOnTwo, 1, false)]);
+    let on_two = Kind::TidegateOnTwo(Policies::One);
+    row("Envoy's call, server on both cores", 16, 4, vec![grpc("tidegate", on_two, 1, false)]);
 
     for open in [16, 64, 1] {
         let connections = if open == 1 { 1 } else { 16 };
@@ -123,6 +124,7 @@ pub(crate) fn all() -> Vec<Row> {
         let both = vec![http("tidegate", ours, What::Check), http("axum no-op", Kind::Axum, What::Check)];
         row("`/v1/check`", connections, 1, both);
     }
+    row("`/v1/check`, server on both cores", 64, 1, vec![http("tidegate", on_two, What::Check)]);
     for connections in [64, 1] {
         let three = vec![
             http("tidegate", Kind::Tidegate(Policies::Address), What::ForwardAuth),
@@ -131,6 +133,8 @@ pub(crate) fn all() -> Vec<Row> {
         ];
         row("`/v1/forward-auth`", connections, 1, three);
     }
+    let on_two = Kind::TidegateOnTwo(Policies::Address);
+    row("`/v1/forward-auth`, server on both cores", 64, 1, vec![http("tidegate", on_two, What::ForwardAuth)]);
 
     let (user, address) = (Kind::Tidegate(Policies::OneUnit), Kind::Tidegate(Policies::OneUnitByAddress));
     let call = attacked(grpc("permitted", ours, 1, false), move |name| grpc(name, user, 1, false));
@@ -192,22 +196,23 @@ pub(crate) fn print(rows: &[Row], found: Vec<Rounds>) {
 /// Prints the median of each contender, and how many times as cheap Tidegate is.
 fn print_beside(rows: Vec<(&Row, Rounds)>) {
     println!(
-        "| door, connections x open calls | server | calls a second | server's us a call | p50, p99 us | ours is x as cheap, p99 x theirs |"
+        "| door, connections x open calls | server | calls a second | server's us a call | in the kernel | p50, p99 us | ours is x as cheap, p99 x theirs |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     for (row, found) in rows {
         let medians: Vec<Found> = found.into_iter().filter_map(median).collect();
         for (contender, median) in row.contenders.iter().zip(&medians) {
-            let Found { rate, cpu, p50, p99, .. } = median;
+            let Found { rate, cpu, kernel, p50, p99, .. } = median;
             let beside = match contender.name {
                 "tidegate" => String::new(),
                 _ => format!("{:.2}, {:.2}", cpu / medians[0].cpu, medians[0].p99 / p99),
             };
             println!(
-                "| {} | {} | {:.0} k | {cpu:.2} | {p50:.0}, {p99:.0} | {beside} |",
+                "| {} | {} | {:.0} k | {cpu:.2} | {:.0} % | {p50:.0}, {p99:.0} | {beside} |",
                 row.name,
                 contender.name,
-                rate / 1e3
+                rate / 1e3,
+                kernel * 100.0
             );
         }
     }
@@ -219,16 +224,16 @@ fn print_refused(rows: Vec<(&Row, Rounds)>) {
         "\nRefusals, with metrics, denial log and top keys on, as by default (`CL.THROTTLE` has metrics alone).\n"
     );
     println!(
-        "| door, connections x open calls | requests | refused | calls a second | server's us a call | p50, p99 us | x the permitted time [least-most] | at most {MOST} |"
+        "| door, connections x open calls | requests | refused | calls a second | server's us a call | in the kernel | p50, p99 us | x the permitted time [least-most] | at most {MOST} |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (row, found) in rows {
         let permitted: Vec<f64> = found[0].iter().map(|found| found.cpu).collect();
         for (contender, found) in row.contenders.iter().zip(found) {
             let mut ratios: Vec<f64> =
                 found.iter().zip(&permitted).map(|(found, permitted)| found.cpu / permitted).collect();
             ratios.sort_by(f64::total_cmp);
-            let Some(Found { rate, cpu, p50, p99, answers, refused }) = median(found) else { continue };
+            let Some(Found { rate, cpu, kernel, p50, p99, answers, refused }) = median(found) else { continue };
             let share = refused as f64 * 100.0 / answers as f64;
             let (mut ratio, mut met) = (String::new(), "");
             if contender.is_refused() {
@@ -237,10 +242,11 @@ fn print_refused(rows: Vec<(&Row, Rounds)>) {
                 met = if middle <= MOST { "met" } else { "**not met**" };
             }
             println!(
-                "| {} | {} | {share:.1} % | {:.0} k | {cpu:.2} | {p50:.0}, {p99:.0} | {ratio} | {met} |",
+                "| {} | {} | {share:.1} % | {:.0} k | {cpu:.2} | {:.0} % | {p50:.0}, {p99:.0} | {ratio} | {met} |",
                 row.name,
                 contender.name,
-                rate / 1e3
+                rate / 1e3,
+                kernel * 100.0
             );
         }
     }

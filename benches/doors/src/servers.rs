@@ -20,8 +20,8 @@ const CORES: &str = "0,1";
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Tidegate(Policies),
-    /// Same as `Tidegate` with one limit, on both cores.
-    TidegateOnTwo,
+    /// The same on both cores.
+    TidegateOnTwo(Policies),
     Tonic,
     Axum,
     Redis,
@@ -90,12 +90,11 @@ impl Server {
         let folder = tempfile::tempdir()?;
         let (http, grpc, resp) = (free_port()?, free_port()?, free_port()?);
         let at = |port: u16| format!("127.0.0.1:{port}");
-        let cores = if kind == Kind::TidegateOnTwo { CORES } else { CORE };
+        let cores = if matches!(kind, Kind::TidegateOnTwo(_)) { CORES } else { CORE };
         let mut command = Command::new("taskset");
         command.args(["-c", cores]);
         let listens = match kind {
-            Kind::Tidegate(_) | Kind::TidegateOnTwo => {
-                let policies = if let Kind::Tidegate(policies) = kind { policies } else { Policies::One };
+            Kind::Tidegate(policies) | Kind::TidegateOnTwo(policies) => {
                 let file = folder.path().join("policies.yaml");
                 fs::write(&file, policies.text())?;
                 command.arg(tidegate).arg("serve").arg("-c").arg(&file);
