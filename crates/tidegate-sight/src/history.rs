@@ -262,7 +262,7 @@ impl History {
 
     /// Waits until what was counted before the call is written, or could not be.
     #[cfg(test)]
-    fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let (done, waits) = mpsc::sync_channel(1);
         let _ = self.orders.lock().as_ref().map(|orders| orders.send(done));
         let _ = waits.recv();
