@@ -212,6 +212,8 @@ fn until_written(serving: &Serving, succeeds: bool) {
         std::thread::park_timeout(Duration::from_millis(100));
         serving.get("/v1/overview").json()["history"]["up"] == succeeds
     });
+    let told = format!("\ntidegate_sight_history_up {}\n", u8::from(succeeds));
+    assert!(serving.get("/metrics").body.contains(&told), "no{told}");
 }
 
 #[test]
