@@ -15,6 +15,7 @@
 //! | `priority` | a caller who says that he matters | what is kept for others stays theirs |
 //! | `log` | a full disk, a reader who goes away or never reads | decisions go on, the server ends when told, no verdict changes |
 //! | `files` | a file that is none, a planted name, a full disk, a hung mount | decisions go on, signals are heard, files stay whole |
+//! | `history` | a kill at any moment, a full disk | a minute of the past is lost at most, and no file is damaged |
 //! | `terminal` | the author of a log, a trace, a name or an answer | what is printed leaves the terminal alone |
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //! | `breakers` | a caller who reports failures, invents keys, or forces states | one caller opens no breaker for another, and none by hand |
@@ -39,6 +40,7 @@ mod files;
 mod forward_auth;
 mod full_store;
 mod grpc;
+mod history;
 mod log;
 mod pages;
 mod policy_file;

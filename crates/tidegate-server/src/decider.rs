@@ -49,7 +49,7 @@ pub(crate) use self::tickets::{
 };
 use crate::active_config::ActiveConfig;
 use crate::events::Events;
-use crate::metrics::{Metrics, RequestOutcome, Transport, admitted_share, show_alerts};
+use crate::metrics::{Metrics, RequestOutcome, Transport, admitted_share, show_alerts, show_history};
 use crate::settings::{Refused, Settings};
 use crate::sight::{Changed, Sight, Vitals};
 use crate::stores::OpenStore;
@@ -287,6 +287,9 @@ impl Decider {
             admitted_share::show(registry, judges);
             if let Some(sight) = &self.base.sight {
                 show_alerts(registry, sight.firing());
+                if let Some(is_written) = sight.history_written() {
+                    show_history(registry, is_written);
+                }
             }
             others(registry);
         };

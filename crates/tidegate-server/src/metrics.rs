@@ -106,6 +106,16 @@ pub(crate) fn show_alerts(registry: &mut Registry, firing: Vec<Firing>) {
     }
 }
 
+/// Registers whether the last write of the history succeeded.
+pub(crate) fn show_history(registry: &mut Registry, is_written: bool) {
+    let up: Gauge = new_series(
+        registry,
+        "sight_history_up",
+        "1 when the last write of the history succeeded, 0 when it failed",
+    );
+    up.set(i64::from(is_written));
+}
+
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("tidegate");

@@ -260,6 +260,12 @@ pub trait Sight: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Returns whether the last write of the history to its file succeeded; `None`: it has no file, and ends with the
+    /// process.
+    fn history_written(&self) -> Option<bool> {
+        None
+    }
+
     /// Does what the body of an authorized `POST` to `/v1/alerts` says, and answers with JSON. `who`: the name of the
     /// caller's token, or empty.
     ///

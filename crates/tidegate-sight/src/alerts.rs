@@ -183,6 +183,12 @@ impl Alerts {
         self.delivery.begin();
     }
 
+    /// Takes the messages that wait: [`Delivery::taken`].
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> Vec<messages::Message> {
+        self.delivery.taken()
+    }
+
     /// Judges the keys of a minute that began at `from`: [`Rules::minute`].
     pub(crate) fn minute(&self, from: u64, keys: &[Key], before: &dyn Fn(u16, u64) -> Before) {
         self.state.lock().rules.minute(from, keys, before);

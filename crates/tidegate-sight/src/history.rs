@@ -252,6 +252,11 @@ impl History {
         HistoryState { on_disk: self.has_folder && memory.file.is_some(), up: memory.up, oldest }
     }
 
+    /// Returns whether the last write succeeded; `None`: the history is kept in memory only.
+    pub(crate) fn is_written(&self) -> Option<bool> {
+        self.has_folder.then(|| self.memory.lock().up)
+    }
+
     /// Writes what has not been written, and lets the file go. Blocks until then. Later counts are kept in memory.
     pub(crate) fn close(&self) {
         self.orders.lock().take();
@@ -262,7 +267,7 @@ impl History {
 
     /// Waits until what was counted before the call is written, or could not be.
     #[cfg(test)]
-    fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let (done, waits) = mpsc::sync_channel(1);
         let _ = self.orders.lock().as_ref().map(|orders| orders.send(done));
         let _ = waits.recv();

@@ -137,7 +137,8 @@ pub(crate) mod tests {
             self.0
         }
 
-        fn unit(&mut self) -> f64 {
+        /// From 0 to below 1.
+        pub(crate) fn unit(&mut self) -> f64 {
             (self.next() >> 11) as f64 / (1_u64 << 53) as f64
         }
 

@@ -474,6 +474,10 @@ impl Sight for Watch {
         self.alerts.firing()
     }
 
+    fn history_written(&self) -> Option<bool> {
+        self.history.is_written()
+    }
+
     fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
         if path != "/v1/alerts" {
             return Err((404, "there is nothing at this path".to_owned()));

@@ -124,6 +124,7 @@ mod page {
             ];
             let firing = rules.map(|rule| Firing { rule, policy: String::new(), alerts: 0 });
             show_alerts(registry, firing.into());
+            show_history(registry, true);
         };
         let mut text = String::new();
         encode_registry(&mut text, &peers).unwrap();
@@ -169,7 +170,10 @@ mod page {
         ("quota", &["tidegate_quota_"]),
         ("stores", &["tidegate_store_"]),
         ("nodes", &["tidegate_lease_", "tidegate_node_", "tidegate_region_", "tidegate_cluster_"]),
-        ("process", &["tidegate_config_", "tidegate_log_", "tidegate_build_", "tidegate_alerts"]),
+        (
+            "process",
+            &["tidegate_config_", "tidegate_log_", "tidegate_build_", "tidegate_alerts", "tidegate_sight_"],
+        ),
         ("policies", &["tidegate_decisions", "tidegate_near_limit", "tidegate_blocked", "tidegate_"]),
         ("envoy", &["ratelimit_service_"]),
         ("limitador", &[""]),

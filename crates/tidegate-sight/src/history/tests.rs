@@ -129,6 +129,7 @@ fn a_file_that_cannot_be_used_is_told_and_counts_wait_in_memory() {
     history.flush();
     let state = history.state();
     assert!(!state.on_disk && !state.up, "{state:?}");
+    assert_eq!(history.is_written(), Some(false));
     assert_eq!((allowed(&history, 0, 1), history.changes(9).len()), ((5, 5), 1));
     // Once it can be used, all is written.
     fs::remove_file(&not_a_folder).unwrap();
@@ -245,6 +246,7 @@ fn steps_of_the_clock_count_where_they_are_and_remove_nothing() {
 #[test]
 fn a_reading_has_at_most_the_points_of_ninety_days() {
     let history = History::open(None, BEGIN).0;
+    assert_eq!(history.is_written(), None, "it has no file");
     for minute in 0..2_200 {
         push(&history, BEGIN + minute * 60, 1);
     }

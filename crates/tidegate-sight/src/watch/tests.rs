@@ -1,5 +1,7 @@
 //! Tests of the watch. The time is an argument, and the server is a list of counts.
 
+mod alarms;
+
 use tidegate::Quota;
 use tidegate_server::Verdict;
 
