@@ -20,7 +20,7 @@ pub(crate) fn run(huge: bool, figures: &mut Figures) -> Result<()> {
         contender::keyed(&mut Keyed::new(Question::Keys(10_usize.pow(exponent)), &mut found)?)?;
         figures.take(&format!("keys 1e{exponent} "), found);
     }
-    for entries in [10, 100, 1000, 10_000, 100_000] {
+    for entries in [10, 100, 1000, 10_000, 16_384] {
         figures.set(format!("log {entries}"), steady(Quota::per_second(entries).sliding_log()?, entries)?);
     }
     for buckets in [1, 4, 16, 64] {
