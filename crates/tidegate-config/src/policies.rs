@@ -8,11 +8,12 @@ use tidegate_core::{Cost, Criticality};
 use super::conditions::{self, condition, followed};
 use super::diagnostic::Findings;
 use super::grammars::{block, demote, percent};
+use super::keys::{LIMIT, SHADOW_LIMIT};
 use super::limit_spec::PolicyFacts;
 use super::names::instead;
 use super::node::{Name, Node, Spot, Value};
 use super::shape::subject;
-use super::{budget, costs, limits, share};
+use super::{budget, canary, costs, limits, share};
 use tidegate_gate::policy::{
     Absent, Access, AccessList, ChargeOn, ConditionsError, CostRule, Deny, Direction, Glob, Limit, Match,
     Mode, OnCostError, Over, PathGlob, Policy, PolicySetError, Source, Want, span,
@@ -78,7 +79,8 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     let limits = all_limits(node, owner, findings);
     let shadow_limit = node.get("shadow_limit").and_then(|shadow| {
         let base = node.get("limit").and_then(|limit| limit.each().first());
-        limits::limit(shadow, base, PolicyFacts { cost: None, ..owner }, findings)
+        let owner = PolicyFacts { cost: None, ..owner };
+        limits::limit(shadow, base, if base.is_some() { &SHADOW_LIMIT } else { &LIMIT }, owner, findings)
     });
     let access = access(node.get("access"));
     let mut limits = limits?.into_iter();
@@ -150,6 +152,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
     over_limit(&mut policy, node, findings);
+    policy.canary = canary::canary(node, &policy, largest, findings);
     costs::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = contradiction(&policy)
@@ -172,7 +175,7 @@ fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> O
         findings.error(name.spot, "limit is an empty list; write limit: { rate: 10/s }");
     }
     // All limits are built before the policy is given up, so that the mistakes of each are reported.
-    let built: Vec<_> = limit.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
+    let built: Vec<_> = limit.each().iter().map(|one| limits::limit(one, None, &LIMIT, owner, findings)).collect();
     built.into_iter().collect::<Option<Vec<_>>>().filter(|limits| !limits.is_empty())
 }
 

@@ -2,8 +2,8 @@
 
 use tidegate_core::Criticality;
 
-use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
-use crate::grammars::OVER;
+use super::limit::{CANARY_LIMIT, LIMIT, MAX_COUNT, SHADOW_LIMIT};
+use crate::grammars::{KEY_SHARE, MORE, OVER};
 use crate::keys::{Key, Kind, Table, key};
 use tidegate_gate::policy::{OnCostError, Share};
 
@@ -175,6 +175,58 @@ pub(super) const DURABLE: Kind = Kind::Word(&["interval", "strict"], &[]);
 
 pub(super) const ON_STORE_ERROR: Kind = Kind::Word(&["allow", "deny", "local"], &[]);
 
+pub(crate) const CANARY_GUARD: Table = Table {
+    name: "canary.guard",
+    keys: &[
+        key(
+            "denied",
+            Kind::Read(&MORE),
+            Some("+1%"),
+            "How much more of their requests may be refused than of the other keys', as a share of all",
+        ),
+        key("keys_refused", Kind::Whole(1, 1_000_000), Some("20"), "How many different keys may be refused"),
+        key(
+            "failures",
+            Kind::Read(&MORE),
+            Some("+2%"),
+            "How much more of their calls may fail than of the other keys', for services that report how calls end",
+        ),
+    ],
+    required: &[],
+};
+
+pub(crate) const CANARY: Table = Table {
+    name: "canary",
+    keys: &[
+        key(
+            "limit",
+            Kind::Table(&CANARY_LIMIT),
+            None,
+            "The limit, in place of the first one, with its algorithm; keys that it lacks are taken from that one",
+        ),
+        key(
+            "share",
+            Kind::Read(&KEY_SHARE),
+            None,
+            "The share of the keys, 0.1% to 50%: always the same ones, on every node",
+        ),
+        key("for", Kind::Span, None, "How long it is tried, 1min to 30d"),
+        key(
+            "guard",
+            Kind::Table(&CANARY_GUARD),
+            None,
+            "What ends it early: its share is then 0, until its text changes or a person sets it",
+        ),
+        key(
+            "then",
+            Kind::Word(&["hold", "enforce"], &[]),
+            Some("hold"),
+            "What follows if nothing ended it: its share stays (hold), or all keys have its limit (enforce)",
+        ),
+    ],
+    required: &["limit", "share", "for"],
+};
+
 pub(crate) const POLICY: Table = Table {
     name: "policy",
     keys: &[
@@ -220,6 +272,12 @@ pub(crate) const POLICY: Table = Table {
             Kind::Table(&SHADOW_LIMIT),
             None,
             "A limit that is only measured, in addition to the real one; keys that it lacks are taken from the real one",
+        ),
+        key(
+            "canary",
+            Kind::Table(&CANARY),
+            None,
+            "A limit that is tried on a share of the keys, for real, and ended if they fare worse",
         ),
         key(
             "cost",

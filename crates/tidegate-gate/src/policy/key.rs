@@ -120,16 +120,18 @@ pub fn text_of_key(mut key: &[u8]) -> Option<String> {
 ///
 /// The tag is the same on every node and in every version, since engines place keys by it.
 pub(crate) fn tag_of_key(key: &[u8]) -> u64 {
-    let values = |mut key: &'_ [u8]| {
+    let values = values_of_key(key).filter(|values| !values.is_empty());
+    XxHash64::oneshot(0, values.unwrap_or(key))
+}
+
+/// Returns the end of a key: the values of `by`. `None` if the bytes are not a key.
+pub(crate) fn values_of_key(mut key: &[u8]) -> Option<&[u8]> {
+    take_text(&mut key)?;
+    take_number(&mut key)?;
+    for _ in 0..take_number(&mut key)? {
         take_text(&mut key)?;
-        take_number(&mut key)?;
-        for _ in 0..take_number(&mut key)? {
-            take_text(&mut key)?;
-        }
-        Some(key.len()).filter(|length| *length > 0)
-    };
-    let from = values(key).map_or(0, |length| key.len() - length);
-    XxHash64::oneshot(0, &key[from..])
+    }
+    Some(key)
 }
 
 /// Returns the number of a policy. It depends only on the name, and two names have the same number with probability
