@@ -530,6 +530,11 @@ impl Policy {
         self.limits.iter().chain(&self.shadow_limit).chain(self.canary.iter().map(|canary| &canary.limit))
     }
 
+    /// Returns the limits that decide about requests: the policy's own, and the canary's.
+    pub fn deciding_limits(&self) -> impl Iterator<Item = &Limit> {
+        self.limits.iter().chain(self.canary.iter().map(|canary| &canary.limit))
+    }
+
     /// Reports whether requests over the limits pass and the decision says so: `over: mark` or `over: demote`, enforced.
     #[must_use]
     pub fn lets_through(&self) -> bool {
@@ -562,8 +567,7 @@ impl Policy {
 
     /// Reports whether some limit may delay a request.
     pub(super) fn delays(&self) -> bool {
-        let canary = self.canary.iter().map(|canary| &canary.limit);
-        self.limits.iter().chain(canary).any(|limit| !limit.max_wait.is_zero())
+        self.deciding_limits().any(|limit| !limit.max_wait.is_zero())
     }
 
     /// Reports whether only failures are charged: what a check takes stays charged until the outcome is reported.

@@ -344,6 +344,7 @@ impl PolicySet {
             return;
         }
         self.sense_on_from(before);
+        self.keep_canary_shares(before);
         for (place, policy) in self.policies.iter().enumerate() {
             let same = |other: &Policy| match (&policy.settle, &other.settle) {
                 (Some(one), Some(two)) => one.is_same(two),
@@ -352,14 +353,25 @@ impl PolicySet {
             };
             if let Some((at, other)) = before.find(&policy.name) {
                 self.compiled[place].count_on_from(&before.compiled[at]);
-                if policy.canary.as_ref().map(|canary| &canary.text)
-                    == other.canary.as_ref().map(|canary| &canary.text)
-                {
-                    self.compiled[place].canary_on_from(&before.compiled[at]);
-                }
                 if same(other) {
                     self.compiled[place].learn_from(&before.compiled[at]);
                 }
+            }
+        }
+    }
+
+    /// Takes over the shares that are in force for the same canaries of another set, as [`PolicySet::learn_from`] does.
+    pub fn keep_canary_shares(&self, before: &Self) {
+        // A set that is put in force again keeps what it has.
+        if std::ptr::eq(self, before) {
+            return;
+        }
+        for (place, policy) in self.policies.iter().enumerate() {
+            let Some(canary) = &policy.canary else { continue };
+            if let Some((at, other)) = before.find(&policy.name)
+                && other.canary.as_ref().is_some_and(|other| other.text == canary.text)
+            {
+                self.compiled[place].canary_on_from(&before.compiled[at]);
             }
         }
     }
