@@ -61,7 +61,25 @@ pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<Built
         }
     }
     findings.subject.clear();
+    check_canaries(file, &built, findings);
     built
+}
+
+/// Checks that somebody compares the figures of all canaries.
+fn check_canaries(file: &Node, built: &[BuiltPolicy<'_>], findings: &mut Findings) {
+    let canaries = built.iter().filter(|one| one.policy.canary.is_some()).count();
+    if canaries > budget::CANARIES {
+        let most = budget::CANARIES;
+        let what = format_args!("{canaries} policies have a canary; at most {most} can be watched");
+        findings.error(file.spot, what);
+    }
+    let sight = file.get("server").and_then(|server| server.get("sight"));
+    if let Some(sight) = sight.filter(|sight| canaries > 0 && sight.text() == Some("off")) {
+        findings.warn(
+            sight.spot,
+            "server.sight: off compares no canary with other keys, so nothing ends one that goes wrong; write sight: on",
+        );
+    }
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {

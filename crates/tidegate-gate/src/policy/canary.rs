@@ -99,7 +99,9 @@ impl ChosenKeys {
     /// Goes by the share that is in force for the same canary of another set. If this one was in use already, it keeps its
     /// own.
     pub(super) fn go_on_from(&self, before: &Self) {
-        self.in_force.get_or_init(|| Arc::clone(before.share()));
+        // Taken first: two sets may go on from each other.
+        let share = Arc::clone(before.share());
+        self.in_force.get_or_init(|| share);
     }
 
     fn share(&self) -> &Arc<AtomicU32> {
