@@ -23,6 +23,8 @@ pub(super) const REPLAYED: usize = 100_000;
 
 /// Policies in a file.
 pub(super) const POLICIES: usize = 10_000;
+/// Canaries in a file: their figures are compared every second.
+pub(super) const CANARIES: usize = 1_024;
 /// Networks and values in one `allow` or `deny`: public lists of bad addresses have tens of thousands.
 pub(super) const ENTRIES: usize = 100_000;
 /// Elements of any other list and entries of any other map.

@@ -91,7 +91,7 @@ pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> O
         "server" => matches!(lower.as_str(), "port" | "listen" | "bind" | "address" | "addr")
             .then(|| format!("; write http: {}", port(value))),
         "policy" => of_policy(&lower, value, whole),
-        "limit" | "shadow_limit" | "rate" => of_limit(&lower, value, whole),
+        "limit" | "shadow_limit" | "canary.limit" | "rate" => of_limit(&lower, value, whole),
         "deny" => match lower.as_str() {
             "status_code" | "code" | "http_status" => {
                 Some(format!("; write status: {}", shown(value, "429")))

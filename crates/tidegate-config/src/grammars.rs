@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::Criticality;
 use tidegate_core::breaker::{Evaluate, Window};
 
-use tidegate_gate::policy::{Condition, span, whole_number};
+use tidegate_gate::policy::{Condition, Portion, span, whole_number};
 use tidegate_limits::priority::Kept;
 
 #[derive(Debug)]
@@ -55,6 +55,18 @@ pub(super) const OVER: Grammar = Grammar {
     reads: |text| matches!(text, "deny" | "wait" | "mark") || block(text).is_some() || demote(text).is_some(),
     expected: "is not deny, wait, mark, demote, demote to a level as demote to sheddable, or block with a time of up to 30d as block 10min",
     examples: &["deny", "wait", "mark", "demote", "demote to sheddable", "block 10min"],
+};
+
+pub(super) const KEY_SHARE: Grammar = Grammar {
+    reads: |text| portion(text).is_some_and(|share| (0.001..=0.5).contains(&share.as_f64())),
+    expected: "is not a share of the keys; use 0.1% to 50%, as 5%",
+    examples: &["5%", "0.5%"],
+};
+
+pub(super) const MORE: Grammar = Grammar {
+    reads: |text| more(text).is_some(),
+    expected: "is not how much more; use +0.01% to +100%, as +1%",
+    examples: &["+1%"],
 };
 
 pub(super) const KEYS_HELD: Grammar = Grammar {
@@ -185,6 +197,22 @@ pub(super) fn percent(text: &str) -> Option<u8> {
     (1..=100).contains(&number).then_some(number)
 }
 
+/// Parses `5%` or `0.25%`: at most 100%, with up to four decimals.
+pub(super) fn portion(text: &str) -> Option<Portion> {
+    let number = text.trim().strip_suffix('%')?.trim_end();
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    let percent: f64 = number.parse().ok().filter(|_| is_plain && decimals <= 4)?;
+    (percent <= 100.0).then(|| Portion::of(percent / 100.0))
+}
+
+/// Parses `+1%`, also without its sign.
+pub(super) fn more(text: &str) -> Option<Portion> {
+    let text = text.trim();
+    let more = portion(text.strip_prefix('+').unwrap_or(text))?;
+    (more.as_f64() >= 0.0001).then_some(more)
+}
+
 /// Parses a percentage (`0%` to `100%`) or a number of units.
 pub(super) fn kept(text: &str) -> Option<Kept> {
     match text.trim_end().strip_suffix('%') {
@@ -215,6 +243,15 @@ mod tests {
     }
 
     #[test]
+    fn portions_are_read_exactly() {
+        let read = [("5%", 0.05), ("0.25 %", 0.0025), ("100%", 1.0), ("0%", 0.0), ("33.3333%", 0.333_333)];
+        for (text, share) in read {
+            assert_eq!(portion(text).map(Portion::as_f64), Some(share), "{text:?}");
+        }
+        assert_eq!((more("+1%"), more("2.5%")), (Some(Portion::of(0.01)), Some(Portion::of(0.025))));
+    }
+
+    #[test]
     fn what_is_none_is_refused() {
         for text in ["", "calls", "-1 calls", "10", "99999999999 calls", "calls 5"] {
             assert_eq!(window(text), None, "{text:?}");
@@ -226,5 +263,9 @@ mod tests {
             assert_eq!(factor(text), None, "{text:?}");
         }
         assert_eq!((share("101%"), share("50")), (None, None));
+        for text in ["5", "%", "-1%", "+5%", "1e1%", "100.1%", "0.00001%", "."] {
+            assert_eq!(portion(text), None, "{text:?}");
+        }
+        assert_eq!(["+0%", "0.001%", "++1%", "1"].map(more), [None; 4]);
     }
 }

@@ -15,10 +15,11 @@ use super::grammars::{Grammar, SWITCH_NAME};
 use super::server::{self, DoorName};
 pub(super) use breaker::{BREAKER, Profile};
 pub(super) use limit::{
-    ADAPTIVE, ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, LawWords, PLACE_TTL, RATED, SHADOW_LIMIT,
+    ADAPTIVE, ALGORITHMS, AlgorithmKeys, CANARY_LIMIT, CONCURRENCY, LIMIT, LawWords, PLACE_TTL, RATED,
+    SHADOW_LIMIT,
 };
 use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE, SWITCH};
-pub(super) use policy::{INHERITED, SHARES};
+pub(super) use policy::{CANARY, CANARY_GUARD, INHERITED, SHARES};
 use store::STORE;
 pub(super) use store::{AGREE_THROUGH, KINDS, OWN, REGIONS_PREFIX};
 

@@ -12,6 +12,7 @@ mod adaptive;
 mod added;
 mod breaker;
 mod budget;
+mod canary;
 mod conditions;
 mod costs;
 mod diagnostic;

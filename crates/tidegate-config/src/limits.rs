@@ -11,7 +11,7 @@ use tidegate_core::{Criticality, Quota, Replace};
 use super::diagnostic::Findings;
 use super::grammars::kept;
 use super::keys::{
-    ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, Kind, LIMIT, RATED, SHADOW_LIMIT,
+    ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CANARY_LIMIT, CONCURRENCY, Kind, LIMIT, RATED, Table,
 };
 use super::limit_spec::{LimitSpec, PolicyFacts};
 use super::node::{Node, Spot, Value, Words};
@@ -24,14 +24,15 @@ use tidegate_limits::priority::most_at_once;
 use tidegate_limits::store::kept_back;
 use tidegate_limits::visible::excerpt;
 
-/// Builds a limit. `base` is the limit from which a shadow limit takes the words that it lacks.
+/// Builds a limit with the keys of `table`. `base` is the limit from which a shadow limit or a canary takes the words that
+/// it lacks.
 pub(super) fn limit(
     node: &Node,
     base: Option<&Node>,
+    table: &'static Table,
     owner: PolicyFacts<'_>,
     findings: &mut Findings,
 ) -> Option<Limit> {
-    let table = if base.is_some() { &SHADOW_LIMIT } else { &LIMIT };
     let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
     let algorithm = words.text("algorithm").unwrap_or("gcra");
     let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
@@ -44,7 +45,7 @@ pub(super) fn limit(
     check_owners(node, known, findings);
     let mut complete = has_needed(&words, known, findings);
     if base.is_some() {
-        complete &= has_its_own(node, known, findings);
+        complete &= has_its_own(node, known, table, findings);
     }
     if matches!(known.name, CONCURRENCY | BREAKER | ADAPTIVE) {
         // Values out of range were reported by the shape check; the core crate would report them again.
@@ -114,7 +115,7 @@ fn has_needed(words: &Words<'_>, known: &AlgorithmKeys, findings: &mut Findings)
     complete
 }
 
-fn has_its_own(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) -> bool {
+fn has_its_own(node: &Node, known: &AlgorithmKeys, table: &Table, findings: &mut Findings) -> bool {
     let of_its_own = match known.name {
         CONCURRENCY => "max",
         BREAKER | ADAPTIVE => "algorithm",
@@ -122,7 +123,8 @@ fn has_its_own(node: &Node, known: &AlgorithmKeys, findings: &mut Findings) -> b
     };
     let found = node.entries().iter().any(|(name, _)| name.text == of_its_own);
     if !found {
-        findings.error(node.spot, format_args!("shadow_limit has no {of_its_own}"));
+        let remedy = if table.name == CANARY_LIMIT.name { "; write rate: 6/s" } else { "" };
+        findings.error(node.spot, format_args!("{} has no {of_its_own}{remedy}", table.name));
     }
     found
 }

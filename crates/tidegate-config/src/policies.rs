@@ -8,11 +8,12 @@ use tidegate_core::{Cost, Criticality};
 use super::conditions::{self, condition, followed};
 use super::diagnostic::Findings;
 use super::grammars::{block, demote, percent};
+use super::keys::{LIMIT, SHADOW_LIMIT};
 use super::limit_spec::PolicyFacts;
 use super::names::instead;
 use super::node::{Name, Node, Spot, Value};
 use super::shape::subject;
-use super::{budget, costs, limits, share};
+use super::{budget, canary, costs, limits, share};
 use tidegate_gate::policy::{
     Absent, Access, AccessList, ChargeOn, ConditionsError, CostRule, Deny, Direction, Glob, Limit, Match,
     Mode, OnCostError, Over, PathGlob, Policy, PolicySetError, Source, Want, span,
@@ -60,7 +61,25 @@ pub(super) fn policies<'n>(file: &'n Node, findings: &mut Findings) -> Vec<Built
         }
     }
     findings.subject.clear();
+    check_canaries(file, &built, findings);
     built
+}
+
+/// Checks that somebody compares the figures of all canaries.
+fn check_canaries(file: &Node, built: &[BuiltPolicy<'_>], findings: &mut Findings) {
+    let canaries = built.iter().filter(|one| one.policy.canary.is_some()).count();
+    if canaries > budget::CANARIES {
+        let most = budget::CANARIES;
+        let what = format_args!("{canaries} policies have a canary; at most {most} can be watched");
+        findings.error(file.spot, what);
+    }
+    let sight = file.get("server").and_then(|server| server.get("sight"));
+    if let Some(sight) = sight.filter(|sight| canaries > 0 && sight.text() == Some("off")) {
+        findings.warn(
+            sight.spot,
+            "server.sight: off compares no canary with other keys, so nothing ends one that goes wrong; write sight: on",
+        );
+    }
 }
 
 fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {
@@ -78,7 +97,8 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     let limits = all_limits(node, owner, findings);
     let shadow_limit = node.get("shadow_limit").and_then(|shadow| {
         let base = node.get("limit").and_then(|limit| limit.each().first());
-        limits::limit(shadow, base, PolicyFacts { cost: None, ..owner }, findings)
+        let owner = PolicyFacts { cost: None, ..owner };
+        limits::limit(shadow, base, if base.is_some() { &SHADOW_LIMIT } else { &LIMIT }, owner, findings)
     });
     let access = access(node.get("access"));
     let mut limits = limits?.into_iter();
@@ -150,6 +170,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
     over_limit(&mut policy, node, findings);
+    policy.canary = canary::canary(node, &policy, largest, findings);
     costs::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = contradiction(&policy)
@@ -172,7 +193,7 @@ fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> O
         findings.error(name.spot, "limit is an empty list; write limit: { rate: 10/s }");
     }
     // All limits are built before the policy is given up, so that the mistakes of each are reported.
-    let built: Vec<_> = limit.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
+    let built: Vec<_> = limit.each().iter().map(|one| limits::limit(one, None, &LIMIT, owner, findings)).collect();
     built.into_iter().collect::<Option<Vec<_>>>().filter(|limits| !limits.is_empty())
 }
 

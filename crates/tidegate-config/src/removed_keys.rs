@@ -105,7 +105,7 @@ const REMOVED: &[(&str, &str, &str, Now)] = &[
 ];
 
 pub(super) fn instead(section: &str, key: &str, value: &Node, whole: &Node) -> Option<String> {
-    let section = if section == "shadow_limit" { "limit" } else { section };
+    let section = if matches!(section, "shadow_limit" | "canary.limit") { "limit" } else { section };
     let algorithm = whole.text_of("algorithm").unwrap_or_default();
     let is_it = |of: &&(&str, &str, &str, Now)| {
         of.0 == section && of.1 == key && (of.2.is_empty() || of.2 == algorithm)

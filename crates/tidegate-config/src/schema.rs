@@ -53,6 +53,7 @@ fn table(table: &Table) -> Value {
             let guard = json!({ "properties": { "algorithm": { "enum": [BREAKER, ADAPTIVE] } }, "required": ["algorithm"] });
             schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, guard]);
         }
+        "canary.limit" => schema["required"] = json!(["rate"]),
         "forward_auth" => {
             let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["path"] }, { "required": ["host"] }] });
             schema["oneOf"] = json!([

@@ -231,6 +231,9 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
                 ("estimate", "otherwise") => NO_OTHERWISE,
                 ("file", "version") => "; write version: 1 in its first line",
                 ("file", "policies") => "; write policies: [{ name: api, limit: { rate: 10/s } }]",
+                ("canary", "limit") => "; write limit: { rate: 6/s }",
+                ("canary", "share") => "; write share: 5%",
+                ("canary", "for") => "; write for: 2h",
                 ("override", "key") => "; name one attribute of `by`, as key: { user.id: vip }",
                 _ => "",
             };
@@ -262,7 +265,8 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
             .is_ok()
             .then(|| format!("{{ http: {} }}", excerpt(text.unwrap_or("8080")))),
         "store" => foreign_words::store(text?),
-        "limit" | "shadow_limit" if matches!(node.value, Value::List(_)) => {
+        "canary" => Some("{ limit: { rate: 6/s }, share: 5%, for: 2h }".to_owned()),
+        "limit" | "shadow_limit" | "canary.limit" if matches!(node.value, Value::List(_)) => {
             let told = foreign_words::several_rates(node);
             told.strip_prefix("; write ").map(str::to_owned)
         }
@@ -275,8 +279,8 @@ fn map_meant(node: &Node, table: &Table) -> Option<String> {
 fn algorithm_of(node: &Node, table: &Table) -> Option<&'static AlgorithmKeys> {
     let named = match (table.name, node.get("algorithm")) {
         ("limit", None) => "gcra",
-        ("limit" | "shadow_limit", Some(named)) => named.text()?,
-        // A shadow limit without an algorithm has that of its limit.
+        ("limit" | "shadow_limit" | "canary.limit", Some(named)) => named.text()?,
+        // A shadow limit or a canary without an algorithm has that of its limit.
         _ => return None,
     };
     ALGORITHMS.iter().find(|known| known.name == named)

@@ -64,7 +64,7 @@ pub(super) fn check_regional(policy: &Policy, node: &Node, file: &Node, findings
     let most = region.text_of("max").and_then(|text| whole_number(text).ok()).unwrap_or(1);
     let own = Division::among(most).permanent_part();
     let spot = node.get("share").map_or(node.spot, |said| said.spot);
-    for terms in policy.limits.iter().flat_map(Limit::all_terms) {
+    for terms in policy.deciding_limits().flat_map(Limit::all_terms) {
         // Breakers and adaptive limits are not divided: each region has its own.
         let Some(quota) = terms.quota.as_ref().filter(|quota| !is_each_nodes(quota)) else { continue };
         let Some(fills) = quota.fills_within() else {
@@ -118,14 +118,14 @@ pub(super) fn check_split(policy: &mut Policy, node: &Node, file: &Node, finding
         Some(said) => ("share", said.spot),
         None => ("defaults.share", node.spot),
     };
-    for terms in policy.limits.iter().flat_map(Limit::all_terms) {
+    for terms in policy.deciding_limits().flat_map(Limit::all_terms) {
         let Some(quota) = &terms.quota else { continue };
         if let Err(why) = divides(quota) {
             findings.error(spot, format_args!("{key}: split cannot divide {}: {why}", terms.label));
             return;
         }
     }
-    let scarce = policy.limits.iter().flat_map(Limit::all_terms).find_map(|terms| {
+    let scarce = policy.deciding_limits().flat_map(Limit::all_terms).find_map(|terms| {
         let quota = terms.quota.as_ref()?;
         quota.divided(least_part(file), Part::WHOLE).is_none().then_some((terms, quota))
     });
@@ -146,7 +146,7 @@ pub(super) fn check_split(policy: &mut Policy, node: &Node, file: &Node, finding
             ),
         );
     }
-    if policy.limits.iter().any(|limit| limit.replace == Replace::Reset) {
+    if policy.deciding_limits().any(|limit| limit.replace == Replace::Reset) {
         findings.warn(
             spot,
             format_args!(

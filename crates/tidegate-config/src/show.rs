@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json};
 
 use super::keys::{
-    ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS, Kind, Table,
+    ADAPTIVE, ALGORITHMS, BREAKER, CANARY_GUARD, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS, Kind, Table,
 };
 use super::node::{Node, Value};
 use tidegate_gate::policy::{Deny, WrittenRate};
@@ -62,7 +62,8 @@ impl Walk<'_> {
                     map.insert(key.name.to_owned(), self.value(value, kind, &here));
                 }
                 (None, Kind::Table(inner))
-                    if table.name == FILE.name && !matches!(inner.name, "access" | "forward_auth") =>
+                    if table.name == FILE.name && !matches!(inner.name, "access" | "forward_auth")
+                        || inner.name == CANARY_GUARD.name =>
                 {
                     map.insert(key.name.to_owned(), self.table(None, inner, &here));
                 }
@@ -112,7 +113,8 @@ impl Walk<'_> {
             self.origins.insert(at.to_owned(), "default".to_owned());
             return Some(default_value(default));
         }
-        // A limit shows only the parameters of its own algorithm. A shadow limit takes missing ones from the limit.
+        // A limit shows only the parameters of its own algorithm. A shadow limit and a canary take missing ones from the
+        // limit.
         let algorithm = node.and_then(|node| node.get("algorithm")).and_then(Node::text).unwrap_or("gcra");
         if table.name == "limit" && name == "burst" && takes_burst(algorithm) {
             let WrittenRate::Per { count, .. } = node?.get("rate")?.text()?.parse().ok()? else {
@@ -143,7 +145,7 @@ impl Walk<'_> {
                 "law" => algorithm != ADAPTIVE,
                 _ => false,
             },
-            "shadow_limit" => true,
+            "shadow_limit" | "canary.limit" => true,
             "store" => {
                 let kind = node.and_then(|node| node.get("kind")).and_then(Node::text).unwrap_or(KINDS[0]);
                 !super::store::has(kind, name)

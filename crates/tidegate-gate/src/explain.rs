@@ -91,6 +91,8 @@ pub struct LimitReason {
     pub result: &'static str,
     /// Whether this is a shadow limit, which refuses nothing.
     pub shadow_limit: bool,
+    /// Whether this is the limit of the policy's canary, which decides about this key in the place of the first limit.
+    pub canary: bool,
     /// What the limit counts: `units`, which return with time, or `places`, for requests in flight.
     pub counts: &'static str,
     /// Units or places asked for; absent if the cost cannot be worked out.
@@ -305,6 +307,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
                 (true, false) => "would deny",
             },
             shadow_limit: policy.is_shadow_limit(limit.limit),
+            canary: policy.is_canary(limit.limit),
             counts: if policy.limit(limit.limit).is_some_and(Limit::is_guard) { "places" } else { "units" },
             needs: (!limit.cost_is_unknown()).then(|| limit.cost.units()),
             has: standing.remaining,

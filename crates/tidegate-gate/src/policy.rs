@@ -11,6 +11,7 @@
 //! [`Absent`] says otherwise.
 
 mod access;
+mod canary;
 #[cfg(feature = "cel")]
 mod cel_cost;
 mod client_ip;
@@ -53,6 +54,7 @@ pub(crate) mod wrong_value;
 #[doc(hidden)]
 pub use access::host_bits;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refusal};
+pub use canary::Portion;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
@@ -78,7 +80,7 @@ pub use key::CALLER_LIMIT;
 #[cfg(feature = "ticket")]
 pub(crate) use key::TICKET_MARK;
 pub use key::text_of_key;
-pub(crate) use key::{head_of_key, policy_of_key, tag_of_key};
+pub(crate) use key::{each_value, head_of_key, policy_of_key, tag_of_key};
 #[doc(hidden)]
 pub use matching::host_name;
 pub use matching::{Match, Want};
@@ -94,7 +96,9 @@ pub use over_limit::Over;
 pub use overlap::Overlap;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
-pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Terms};
+pub use policy::{
+    Absent, Canary, CanaryError, CanaryGuard, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Terms,
+};
 #[cfg(feature = "config")]
 #[doc(hidden)]
 pub use rate_grammar::whole_number;

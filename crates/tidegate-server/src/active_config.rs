@@ -218,7 +218,7 @@ impl ActiveConfig {
             breaks: policies
                 .iter()
                 .any(|policy| policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_breaker)),
-            delays: policies.iter().any(|policy| policy.limits.iter().any(|limit| !limit.max_wait.is_zero())),
+            delays: policies.iter().flat_map(Policy::deciding_limits).any(|limit| !limit.max_wait.is_zero()),
             proxy: Proxy::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
@@ -321,8 +321,7 @@ impl Facts {
         before: Option<&Self>,
         in_force: Option<Tick>,
     ) -> Self {
-        let limits = policy.limits.iter().chain(&policy.shadow_limit);
-        let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
+        let quotas = policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
         // Breakers are left out: whether they admit the next call is not a number that a policy grants.
         let counting = policy.limits.iter().filter(|limit| !limit.is_breaker());
         let most = counting.filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
@@ -331,14 +330,18 @@ impl Facts {
         }
         let mut windows: Box<[_]> = quotas.map(|quota| (address(quota), Window::of(quota))).collect();
         windows.sort_unstable_by_key(|(address, _)| *address);
+        let series = match before {
+            Some(before) => {
+                metrics.limit(&policy.name, most);
+                Arc::clone(&before.series)
+            }
+            None => Arc::new(metrics.policy(&policy.name, most)),
+        };
+        if policy.canary.is_some() {
+            metrics.canary(&policy.name, &series);
+        }
         Self {
-            series: match before {
-                Some(before) => {
-                    metrics.limit(&policy.name, most);
-                    Arc::clone(&before.series)
-                }
-                None => Arc::new(metrics.policy(&policy.name, most)),
-            },
+            series,
             keys: before.map_or_else(Arc::default, |before| Arc::clone(&before.keys)),
             denials: before.map_or_else(Arc::default, |before| Arc::clone(&before.denials)),
             met: before.map_or_else(Arc::default, |before| Arc::clone(&before.met)),

@@ -21,7 +21,7 @@ use prometheus_client::registry::Registry;
 use tidegate::clock::Clock;
 use tidegate::config::{Address, Peer};
 use tidegate::gate::{KeyedView, Unfit};
-use tidegate::policy::PolicySet;
+use tidegate::policy::{Mode, PolicySet};
 use tidegate::store::Store;
 use tidegate::{Gate, Tick};
 use tokio::runtime::Handle;
@@ -36,7 +36,7 @@ use self::deciding::Deciding;
 #[cfg(feature = "grpc")]
 pub(crate) use self::deciding::Together;
 use self::keys::PolicyKeys;
-pub(crate) use self::keys::{LetGo, missing};
+pub(crate) use self::keys::{LetGo, limits_of, missing};
 use self::storage::Storage;
 pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Outage};
 pub(crate) use self::telemetry::REMEMBERED;
@@ -51,7 +51,7 @@ use crate::active_config::ActiveConfig;
 use crate::events::Events;
 use crate::metrics::{Metrics, RequestOutcome, Transport, admitted_share, show_alerts, show_history};
 use crate::settings::{Refused, Settings};
-use crate::sight::{Changed, Sight, Vitals};
+use crate::sight::{Canary, Changed, Sight, Vitals};
 use crate::stores::OpenStore;
 use crate::text::Redact;
 
@@ -264,6 +264,28 @@ impl Decider {
             configuration: (live.number, live.since),
             now: self.now(),
         }
+    }
+
+    /// Returns the canaries of the policies in force, without those that are off.
+    pub(crate) fn canaries(&self) -> Vec<Canary> {
+        let live = self.live();
+        let each = live.set.policies().iter().enumerate();
+        let canaries = each.filter_map(|(at, policy)| {
+            let canary = policy.canary.as_ref().filter(|_| policy.mode != Mode::Off)?;
+            Some(Canary {
+                policy: policy.name.clone(),
+                text: canary.text.clone(),
+                limit: canary.limit.terms.label.clone(),
+                share: canary.share.as_f64(),
+                in_force: live.set.canary_share(at)?.as_f64(),
+                lasts: canary.lasts,
+                denied: canary.guard.denied.as_f64(),
+                keys_refused: canary.guard.keys_refused,
+                failures: canary.guard.failures.as_f64(),
+                enforce: canary.enforce,
+            })
+        });
+        canaries.collect()
     }
 
     /// When this process started, by the gate's clock.

@@ -39,7 +39,7 @@ pub(crate) use self::labels::{
     SwitchedByLabel, Transport,
 };
 use self::policy_series::Limits;
-pub(crate) use self::policy_series::{PolicySeries, Tally, Used, count_units};
+pub(crate) use self::policy_series::{PolicySeries, Used, count_units};
 use self::protection::{Protection, SwitchSeries};
 #[cfg(feature = "grpc")]
 pub(crate) use self::quota::{Assigned, Counted, Quotas};

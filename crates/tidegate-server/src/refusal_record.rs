@@ -89,6 +89,9 @@ struct WrittenLimit {
     limit: String,
     mode: WrittenMode,
     shadow_limit: bool,
+    /// Absent in records from before there were canaries.
+    #[serde(default)]
+    canary: bool,
     result: String,
     counts_places: bool,
     needs: Option<u64>,
@@ -226,6 +229,7 @@ impl WrittenLimit {
                 Mode::Enforce => WrittenMode::Enforce,
             },
             shadow_limit: seen.shadow_limit,
+            canary: seen.canary,
             result: seen.result.to_owned(),
             counts_places: seen.counts_places,
             needs: seen.needs,
@@ -262,6 +266,7 @@ impl WrittenLimit {
                 WrittenMode::Enforce => Mode::Enforce,
             },
             shadow_limit: self.shadow_limit,
+            canary: self.canary,
             result: word(&RESULTS, &self.result)?,
             counts_places: self.counts_places,
             needs: self.needs,
@@ -320,6 +325,7 @@ mod tests {
             limit: "gcra 3/s burst 5".into(),
             mode: Mode::Enforce,
             shadow_limit: false,
+            canary: true,
             result: "DENIED",
             counts_places: false,
             needs: Some(1),
@@ -363,7 +369,7 @@ mod tests {
         assert!(found.descriptor().pairs().eq(request.pairs()));
         assert_eq!(found.only().unwrap().len(), 1);
         let (seen, was) = (&after.refused.record.limits[0], &before.record.limits[0]);
-        assert_eq!(seen.asked, was.asked);
+        assert_eq!((seen.canary, &seen.asked), (was.canary, &was.asked));
         let asked = seen.asked.as_ref().unwrap();
         assert_eq!(
             asked.under(&asked.quota, asked.max_wait, after.refused.record.at),

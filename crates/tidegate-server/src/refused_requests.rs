@@ -109,6 +109,8 @@ pub(crate) struct SeenLimit {
     pub(crate) limit: Box<str>,
     pub(crate) mode: Mode,
     pub(crate) shadow_limit: bool,
+    /// Whether the limit is the canary's, which decided in the place of the first.
+    pub(crate) canary: bool,
     /// `allowed`, `DENIED`, `would deny`, `marked` or `demoted`.
     pub(crate) result: &'static str,
     pub(crate) counts_places: bool,

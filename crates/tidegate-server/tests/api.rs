@@ -6,6 +6,7 @@ mod blocks;
 mod breakers;
 mod breakers_told;
 mod bulkheads;
+mod canaries;
 mod changed_limits;
 mod check;
 mod deadlines_and_over;

@@ -32,6 +32,7 @@ policies:
     by: [client.ip]
     limit: { algorithm: gcra, rate: 10/min, burst: 5 }
     shadow_limit: { rate: 2/min }
+    canary: { limit: { rate: 6/min }, share: 50%, for: 2h }
   - name: top
     by: [client.ip, user.id]
     over: demote

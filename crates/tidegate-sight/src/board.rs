@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     fn seen(policy: u16, verdict: Verdict, key: u64, cost: u32) -> Seen {
-        Seen { policy, verdict, near: false, key, cost, at: Tick::EPOCH }
+        Seen { policy, verdict, near: false, canary: false, key, cost, at: Tick::EPOCH }
     }
 
     #[test]

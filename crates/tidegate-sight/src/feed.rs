@@ -306,6 +306,8 @@ fn unpacked([key, at, rest]: [u64; 3]) -> Seen {
         policy: (rest >> 32) as u16,
         verdict: verdict_of((rest >> 48) as u8),
         near: rest >> 56 != 0,
+        // Not carried yet.
+        canary: false,
         key,
         cost: rest as u32,
         at: Tick::from_nanos(at),
@@ -337,6 +339,7 @@ mod tests {
             policy,
             verdict,
             near: number.is_multiple_of(3),
+            canary: false,
             key: number,
             cost: number as u32 ^ 0xFFFF_0000,
             at: Tick::from_nanos(u64::MAX - number),

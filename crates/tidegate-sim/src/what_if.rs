@@ -404,7 +404,7 @@ impl Asking {
         let mut policy = policy.clone();
         // A placeholder, so that a request has a key.
         policy.limits = vec![Limit::new(Quota::per_second(1).gcra()?, "tried")];
-        policy.shadow_limit = None;
+        (policy.shadow_limit, policy.canary) = (None, None);
         policy.mode = Mode::Enforce;
         policy.share = None;
         policy.on_cost_error = OnCostError::Deny;

@@ -1,6 +1,7 @@
 //! Every mistake in a policy file is found, all at once, each with its place and a correction.
 #![cfg(feature = "config")]
 
+mod canary;
 mod foreign;
 mod hostile;
 mod near_misses;

@@ -3,6 +3,7 @@
 mod adaptive_guard;
 mod admission_orders;
 mod async_send;
+mod canary;
 mod charge_each;
 mod check;
 mod client_ip;

@@ -256,6 +256,8 @@ pub(crate) const LIMIT: Table = Table { name: "limit", keys: LIMIT_KEYS, require
 
 pub(crate) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &[] };
 
+pub(crate) const CANARY_LIMIT: Table = Table { name: "canary.limit", keys: LIMIT_KEYS, required: &[] };
+
 pub(crate) const ADAPTIVE: &str = "adaptive";
 
 /// The keys that only adaptive limits have, beside those that they [share](SHARED).

@@ -21,9 +21,10 @@ const APART: [(&str, &str); 7] = [
 ];
 
 /// Keys of tables that the page has elsewhere or describes in its prose.
-const ELSEWHERE: [&str; 5] = [
+const ELSEWHERE: [&str; 6] = [
     "policies.limit",
     "policies.shadow_limit",
+    "policies.canary.limit",
     "policies.match.not",
     "policies.cost.estimate",
     "policies.access",
@@ -59,6 +60,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("absent", "#the-key-by-and-absent-attributes"),
     ("limit", "#limits"),
     ("shadow_limit", "#trying-a-limit-out-modes-and-shadow_limit"),
+    ("canary", "policy-guide.md#try-a-limit-on-a-share-of-keys"),
     ("cost", "#cost"),
     ("on_cost_error", "#costs-that-cannot-be-worked-out"),
     ("charge", "#charging-failures-only"),

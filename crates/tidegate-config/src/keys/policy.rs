@@ -2,8 +2,8 @@
 
 use tidegate_core::Criticality;
 
-use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
-use crate::grammars::OVER;
+use super::limit::{CANARY_LIMIT, LIMIT, MAX_COUNT, SHADOW_LIMIT};
+use crate::grammars::{KEY_SHARE, MORE, OVER};
 use crate::keys::{Key, Kind, Table, key};
 use tidegate_gate::policy::{OnCostError, Share};
 
@@ -175,6 +175,53 @@ pub(super) const DURABLE: Kind = Kind::Word(&["interval", "strict"], &[]);
 
 pub(super) const ON_STORE_ERROR: Kind = Kind::Word(&["allow", "deny", "local"], &[]);
 
+pub(crate) const CANARY_GUARD: Table = Table {
+    name: "canary.guard",
+    keys: &[
+        key(
+            "denied",
+            Kind::Read(&MORE),
+            Some("+1%"),
+            "How much more of its requests may be refused than of other keys'",
+        ),
+        key("keys_refused", Kind::Whole(1, 1_000_000), Some("20"), "How many of its keys may be refused"),
+        key(
+            "failures",
+            Kind::Read(&MORE),
+            Some("+2%"),
+            "How much more of its calls may fail, for services that report how calls end",
+        ),
+    ],
+    required: &[],
+};
+
+pub(crate) const CANARY: Table = Table {
+    name: "canary",
+    keys: &[
+        key(
+            "limit",
+            Kind::Table(&CANARY_LIMIT),
+            None,
+            "The limit, in place of the first one; keys that it lacks are that one's",
+        ),
+        key(
+            "share",
+            Kind::Read(&KEY_SHARE),
+            None,
+            "The share of the keys, 0.1% to 50%; the same ones on every node",
+        ),
+        key("for", Kind::Span, None, "How long, 1min to 30d"),
+        key("guard", Kind::Table(&CANARY_GUARD), None, "What ends it early: its share is then 0"),
+        key(
+            "then",
+            Kind::Word(&["hold", "enforce"], &[]),
+            Some("hold"),
+            "Whether its share stays afterwards (hold), or all keys have its limit (enforce)",
+        ),
+    ],
+    required: &["limit", "share", "for"],
+};
+
 pub(crate) const POLICY: Table = Table {
     name: "policy",
     keys: &[
@@ -221,6 +268,7 @@ pub(crate) const POLICY: Table = Table {
             None,
             "A limit that is only measured, in addition to the real one; keys that it lacks are taken from the real one",
         ),
+        key("canary", Kind::Table(&CANARY), None, "A limit that is tried for real on a share of the keys"),
         key(
             "cost",
             Kind::Either(&Kind::Cost, &Kind::Table(&COST)),

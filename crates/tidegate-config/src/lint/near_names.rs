@@ -59,6 +59,7 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
             matched(matching, &mut names, &mut headers);
         }
         let own = ["limit", "shadow_limit", "cost"].into_iter().filter_map(|key| policy.get(key));
+        let own = own.chain(policy.get("canary").and_then(|canary| canary.get("limit")));
         for node in own.flat_map(Node::each) {
             for table in [node.get("rate"), Some(node), node.get("estimate")] {
                 names.extend(

@@ -21,7 +21,8 @@ pub(super) fn check(file: &Node, findings: &mut Findings) {
             }
         }
         let limits = policy.each_of("limit").iter();
-        for limit in limits.chain(policy.get("shadow_limit")) {
+        let tried = policy.get("canary").and_then(|canary| canary.get("limit"));
+        for limit in limits.chain(policy.get("shadow_limit")).chain(tried) {
             if let Some(rate) = limit.get("rate") {
                 by_value(rate, findings);
             }

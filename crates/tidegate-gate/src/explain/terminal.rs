@@ -125,7 +125,11 @@ impl Explanation {
 
 impl LimitReason {
     fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
-        let what = if self.shadow_limit { "shadow limit, " } else { "" };
+        let what = match (self.shadow_limit, self.canary) {
+            (true, _) => "shadow limit, ",
+            (_, true) => "canary, ",
+            _ => "",
+        };
         write!(f, "{what}{}: ", self.limit)?;
         match (self.counts, self.retry, self.retry_after_ms) {
             _ if !self.is_breaker => match self.needs {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
-use crate::policy::{LimitRules, Plan, policy_of_key};
+use crate::policy::{LimitRules, Plan, each_value, policy_of_key};
 use tidegate_limits::store::{Charge, DecidedBy, Executed};
 
 /// The charges of one allowed check, filled in by [`Gate::charge`](super::Gate::charge); empty for a refused one.
@@ -121,6 +121,14 @@ impl Charged {
     /// Returns every charge, in the order of the policies.
     pub fn lines(&self) -> impl Iterator<Item = ChargedLine<'_>> {
         self.lines.iter().map(|made| self.line(made))
+    }
+
+    /// Returns every charge with the values of its key, in the order of `by`, an absent one as `None`. They are what
+    /// callers sent.
+    pub fn keyed_lines(
+        &self,
+    ) -> impl Iterator<Item = (ChargedLine<'_>, impl Iterator<Item = Option<&str>>)> {
+        self.lines.iter().map(|made| (self.line(made), each_value(self.key(made))))
     }
 
     /// Returns the largest charge among the limits that settle by what was spent, or 0 if there are none: the most that

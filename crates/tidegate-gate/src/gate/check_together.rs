@@ -322,6 +322,10 @@ impl<'p> Merged<'p> {
             let at = match held {
                 Some(at) => {
                     let other = &mut self.plan.lines[at];
+                    if other.limit != line.limit {
+                        // The canary got or lost the key between the plans of two checks: the call goes by the first.
+                        line.quota = other.quota;
+                    }
                     if other.quota != line.quota {
                         let policy = policy_of_key(key).unwrap_or_default().to_owned();
                         return Err(StoreError::TwoQuotas { policy });

@@ -16,7 +16,8 @@ use tidegate_limits::store::{DecidedBy, StoreError};
 pub struct LimitDecision {
     /// Index of the policy in [`GateDecision::policies`].
     pub policy: usize,
-    /// Index of the limit within the policy; a shadow limit comes after the policy's own.
+    /// Index of the limit within the policy: its own limits, then its shadow limit, then that of its canary
+    /// ([`Policy::is_canary`](crate::Policy::is_canary)), which stands in the place of the first.
     pub limit: usize,
     /// Whether a refusal by this limit refuses the request: `false` for shadow limits and in shadow mode.
     pub binding: bool,

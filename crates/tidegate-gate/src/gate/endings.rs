@@ -8,7 +8,7 @@ use tidegate_core::{Algorithm, Cost, Finish, Outcome, Quota, Receipt, Standing, 
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, MadeCharge};
-use crate::policy::{ChargeOn, policy_of_key};
+use crate::policy::ChargeOn;
 use tidegate_limits::store::{Charge, ChargeAnswer, Ending, StoreError};
 
 /// What happened to one charge.
@@ -115,13 +115,13 @@ impl PartEndings<'_> {
         lines: &[ChargeAnswer],
         at: Tick,
         finished: &mut Finished<'_>,
-        changed: impl Fn(&Charge<'_>, usize) -> Option<Arc<Quota>>,
+        changed: impl Fn(&Charge<'_>) -> Option<Arc<Quota>>,
     ) {
         for ((place, charge_answer), charge) in self.places.iter().zip(lines).zip(&self.charges) {
             let one = &mut finished[*place];
             one.standing = charge_answer.decision.standing;
             if one.standing.remaining == one.standing.limit
-                && let Some(quota) = changed(charge, one.limit)
+                && let Some(quota) = changed(charge)
             {
                 one.standing = quota.standing(&quota.fresh(at), at);
             }
@@ -189,7 +189,7 @@ impl Gate {
             };
             part.claimed.0.append(&mut claimed.0);
             if let Fate::Owed(_) = fate
-                && let Some(quota) = self.changed_limit(&charged.charge(made), line.limit)
+                && let Some(quota) = self.changed_limit(&charged.charge(made))
             {
                 part.changed.push(ChangedLimit { charge: part.charges.len(), quota });
             }
@@ -204,15 +204,16 @@ impl Gate {
         Ok(endings)
     }
 
-    /// Returns the limit that the key of a charge has now, if its policy was changed since; that of callers without a plan,
-    /// as a charge does not tell the plan. `None` if the policy is gone, or brings no limit of its own.
-    pub(super) fn changed_limit(&self, charge: &Charge<'_>, limit: usize) -> Option<Arc<Quota>> {
+    /// Returns the limit that the key of a charge has now, if its policy was changed since, or its canary got or lost the
+    /// key; that of callers without a plan, as a charge does not tell the plan. `None` if the policy is gone, or brings no
+    /// limit of its own.
+    pub(super) fn changed_limit(&self, charge: &Charge<'_>) -> Option<Arc<Quota>> {
         if charge.inline_quota || charge.quota.is_guard() {
             return None;
         }
         let policies = self.policies.load();
-        let (_, policy) = policies.find(policy_of_key(charge.key)?)?;
-        let limit = policy.limit(limit)?;
+        let (policy, limit) = policies.deciding_limit(charge.key)?;
+        let limit = policies.policies()[policy].limit(limit)?;
         if limit.all_terms().any(|terms| terms.quota.as_ref() == Some(charge.quota)) {
             return None;
         }
@@ -262,10 +263,11 @@ impl Gate {
     /// Reports whether the policy of a charge still charges failures only and has the limit that was charged.
     fn still_has(&self, charged: &Charged, made: &MadeCharge) -> bool {
         let policies = self.policies.load();
-        let Some((_, policy)) = policies.find(charged.policy(made)) else { return false };
+        let Some((policy, limit)) = policies.deciding_limit(charged.key(made)) else { return false };
+        let policy = &policies.policies()[policy];
         policy.charge == ChargeOn::Failure
             && policy
-                .limit(made.limit as usize)
+                .limit(limit)
                 .is_some_and(|limit| limit.all_terms().any(|terms| terms.quota.as_ref() == Some(&made.quota)))
     }
 }

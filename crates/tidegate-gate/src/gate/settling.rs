@@ -122,9 +122,7 @@ impl Gate {
                     if let Some(marks) = &mut marks {
                         marks.noted.extend(noted.iter().map(|note| note.receipt.is_some()));
                     }
-                    part.fill_in(lines, executed.at, finished, |charge, limit| {
-                        self.changed_limit(charge, limit)
-                    });
+                    part.fill_in(lines, executed.at, finished, |charge| self.changed_limit(charge));
                     if executed.allowed {
                         self.tell_finished(part, finished, executed.at);
                     }

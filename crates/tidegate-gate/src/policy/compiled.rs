@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
 use tidegate_core::{Cost, Criticality, Priority, Quota, Rate, Replace};
 
+use super::canary::{ChosenKeys, Portion};
 use super::cost::{CostErrors, CostRule, OnCostError};
 use super::cost_error::CostError;
 use super::descriptor::Descriptor;
@@ -21,7 +22,7 @@ use super::estimated_cost::{Learned, Learning};
 use super::key;
 use super::matching::Match;
 use super::over_limit::Over;
-use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
+use super::policy::{Canary, ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use super::signal_rate::{Levels, busy_from, busy_levels};
 use tidegate_limits::priority::{KeepFor, graded, most_at_once};
@@ -71,6 +72,8 @@ pub(crate) struct Compiled {
     estimate: Option<Estimate>,
     /// The records of its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
+    /// The record of its canary, whose first limit then [varies](Ready::varies).
+    canary: Option<Box<ReadyCanary>>,
     /// The key under which a store keeps a block of the policy, if it blocks keys.
     pub(crate) block: Option<BlockKey>,
     /// What the policy does then, and how often the cost could not be determined.
@@ -91,7 +94,8 @@ pub(crate) struct Ready {
     pub(crate) rules: LimitRules,
     /// Whether a refusal by this limit refuses the request.
     pub(crate) binding: bool,
-    /// Whether some requests have other terms, returned by [`Limit::terms_for`], or the rate moves.
+    /// Whether some requests have other terms, returned by [`Limit::terms_for`], the rate moves, or a canary decides for
+    /// some keys.
     pub(crate) varies: bool,
     /// The levels of the rate, if it moves.
     levels: Option<Box<Levels>>,
@@ -99,6 +103,16 @@ pub(crate) struct Ready {
     keeps: Option<Box<Keeps>>,
     /// Whether a request takes one place, whatever cost its caller states: a guard of a policy without a cost rule.
     pub(crate) one_place: bool,
+}
+
+/// The record of a canary for checks.
+#[derive(Debug)]
+struct ReadyCanary {
+    /// Its limit, with the keys of the first one.
+    ready: Ready,
+    /// The index of its limit.
+    index: usize,
+    keys: ChosenKeys,
 }
 
 /// The rules of a limit that are the same for all requests, as one value of 12 bytes.
@@ -193,6 +207,7 @@ impl Compiled {
                     _ => None,
                 },
                 limits: Ready::all(policy),
+                canary: policy.canary.as_ref().map(|canary| Box::new(ReadyCanary::of(policy, canary))),
                 block: BlockKey::of(policy),
                 on_cost_error: policy.on_cost_error,
                 cost_errors: CostErrorCount::default(),
@@ -201,29 +216,83 @@ impl Compiled {
             .collect()
     }
 
-    /// Returns the cost of a request.
+    /// Returns the record of the limit that decides about a key, and its index: the given one, or the canary's in the place
+    /// of the first. `values` returns the end of the key. For limits that [vary](Ready::varies): all others decide
+    /// themselves.
     #[inline]
-    pub(crate) fn cost(&self, policy: &Policy, descriptor: &Descriptor<'_>, stated: Stated) -> Cost {
+    pub(crate) fn deciding<'p, 'k>(
+        &'p self,
+        at: usize,
+        ready: &'p Ready,
+        values: impl FnOnce() -> &'k [u8],
+    ) -> (usize, &'p Ready) {
+        match &self.canary {
+            Some(canary) if at == 0 && canary.decides(values()) => (canary.index, &canary.ready),
+            _ => (at, ready),
+        }
+    }
+
+    /// Returns the record of the limit with an index, which may be the canary's.
+    pub(crate) fn ready(&self, index: usize) -> Option<&Ready> {
+        let canary = self.canary.as_ref().filter(|canary| canary.index == index);
+        self.limits.get(index).or_else(|| canary.map(|canary| &canary.ready))
+    }
+
+    /// Returns the share of the canary's keys that is in force; `None` if the policy has none.
+    pub(super) fn canary_share(&self) -> Option<Portion> {
+        Some(self.canary.as_ref()?.keys.in_force())
+    }
+
+    /// Sets the share of the canary's keys.
+    pub(super) fn set_canary_share(&self, share: Portion) {
+        if let Some(canary) = &self.canary {
+            canary.keys.set(share);
+        }
+    }
+
+    /// Goes by the share that is in force for the same canary in another record of the policy.
+    pub(super) fn canary_on_from(&self, before: &Self) {
+        if let (Some(canary), Some(before)) = (&self.canary, &before.canary) {
+            canary.keys.go_on_from(&before.keys);
+        }
+    }
+
+    /// Returns the cost of a request. `values` returns the end of its key.
+    #[inline]
+    pub(crate) fn cost<'k>(
+        &self,
+        policy: &Policy,
+        descriptor: &Descriptor<'_>,
+        stated: Stated,
+        values: impl Fn() -> &'k [u8],
+    ) -> Cost {
         let rule = if self.costs { policy.cost.as_ref() } else { None };
         let Some(rule) = rule else { return stated.cost.unwrap_or_default() };
         if let Some(asked) = stated.cost.filter(|_| self.caller_cost) {
             return asked;
         }
         if let Some(estimate) = &self.estimate {
-            return self.estimated(estimate, policy, descriptor, stated.priority);
+            return self.estimated(estimate, policy, descriptor, stated.priority, values());
         }
-        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(&why, policy, descriptor, stated))
+        rule.cost(descriptor).unwrap_or_else(|why| self.unknown(&why, policy, descriptor, stated, values()))
     }
 
     /// Counts a cost that could not be determined, and returns what is charged instead.
     #[cold]
-    fn unknown(&self, why: &CostError, policy: &Policy, descriptor: &Descriptor<'_>, stated: Stated) -> Cost {
+    fn unknown(
+        &self,
+        why: &CostError,
+        policy: &Policy,
+        descriptor: &Descriptor<'_>,
+        stated: Stated,
+        values: &[u8],
+    ) -> Cost {
         if stated.counts {
             self.cost_errors.count(&self.cost_errors.at_check, why);
         }
         match self.on_cost_error {
             OnCostError::Deny => UNKNOWN,
-            OnCostError::WholeLimit => self.most(policy, descriptor, stated.priority),
+            OnCostError::WholeLimit => self.most(policy, descriptor, stated.priority, values),
         }
     }
 
@@ -240,19 +309,27 @@ impl Compiled {
         policy: &Policy,
         descriptor: &Descriptor<'_>,
         priority: Priority,
+        values: &[u8],
     ) -> Cost {
-        let most = self.most(policy, descriptor, priority);
+        let most = self.most(policy, descriptor, priority, values);
         estimate.learned().estimate().unwrap_or(estimate.learning.start).min(most)
     }
 
     /// Returns the most that all limits grant at once to a request of this priority, as they would if they were enforced.
-    fn most(&self, policy: &Policy, descriptor: &Descriptor<'_>, priority: Priority) -> Cost {
+    fn most(
+        &self,
+        policy: &Policy,
+        descriptor: &Descriptor<'_>,
+        priority: Priority,
+        values: &[u8],
+    ) -> Cost {
         let most = self.limits.iter().enumerate().filter(|(at, _)| !policy.is_shadow_limit(*at)).filter_map(
-            |(at, ready)| {
+            |(at, first)| {
+                let (at, ready) = self.deciding(at, first, || values);
                 let quota = ready.quota(descriptor, || policy.limit(at))?;
                 let least_left = ready.kept_back(quota, priority);
                 let beside = |most: u64| most.saturating_sub(least_left).max(1);
-                if ready.varies {
+                if first.varies {
                     return Some(beside(most_at_once(quota, ready.max_wait)));
                 }
                 let known = self.most.get_or_init(|| {
@@ -379,8 +456,10 @@ impl Estimate {
 /// Makes equal limits that a store keeps as words share one quota, which is looked up by its address.
 pub(super) fn share_quotas(policies: &mut [Policy]) {
     let mut quotas: HashMap<Gcra, Arc<Quota>> = HashMap::new();
-    let limits =
-        policies.iter_mut().flat_map(|policy| policy.limits.iter_mut().chain(&mut policy.shadow_limit));
+    let limits = policies.iter_mut().flat_map(|policy| {
+        let canary = policy.canary.iter_mut().map(|canary| &mut canary.limit);
+        policy.limits.iter_mut().chain(&mut policy.shadow_limit).chain(canary)
+    });
     for quota in limits.flat_map(Limit::all_terms_mut).filter_map(|terms| terms.quota.as_mut()) {
         if let Quota::Gcra(limit) = **quota {
             *quota = Arc::clone(quotas.entry(limit).or_insert_with(|| Arc::clone(quota)));
@@ -390,13 +469,23 @@ pub(super) fn share_quotas(policies: &mut [Policy]) {
 
 impl Ready {
     fn all(policy: &Policy) -> SmallVec<[Self; 1]> {
-        let owner = key::owner(&policy.name);
-        let ready = |(at, limit): (usize, &Limit)| Self {
-            prefix: key::prefix(&policy.name, at, &policy.by),
+        let limits = policy.limits.iter().chain(&policy.shadow_limit).enumerate();
+        let mut all: SmallVec<[Self; 1]> =
+            limits.map(|(at, limit)| Self::of(policy, limit, at, policy.is_shadow_limit(at))).collect();
+        if let (Some(first), true) = (all.first_mut(), policy.canary.is_some()) {
+            first.varies = true;
+        }
+        all
+    }
+
+    /// Makes the record of a limit. `key_of`: the index of the limit in its keys.
+    fn of(policy: &Policy, limit: &Limit, key_of: usize, is_shadow: bool) -> Self {
+        Self {
+            prefix: key::prefix(&policy.name, key_of, &policy.by),
             quota: limit.terms.quota.clone(),
             max_wait: limit.max_wait,
-            rules: LimitRules::of(policy, limit, owner),
-            binding: policy.mode != Mode::Shadow && policy.over.refuses() && !policy.is_shadow_limit(at),
+            rules: LimitRules::of(policy, limit, key::owner(&policy.name)),
+            binding: policy.mode != Mode::Shadow && policy.over.refuses() && !is_shadow,
             varies: limit.tiers.is_some()
                 || !limit.overrides.is_empty()
                 || limit.follows.is_some()
@@ -404,8 +493,7 @@ impl Ready {
             levels: limit.follows.as_ref().map(Levels::of).or_else(|| busy_levels(limit)).map(Box::new),
             keeps: Keeps::of(limit),
             one_place: limit.is_guard() && policy.cost.is_none(),
-        };
-        policy.limits.iter().chain(&policy.shadow_limit).enumerate().map(ready).collect()
+        }
     }
 
     /// Puts one level of the rate in force; no effect if the rate does not move.
@@ -446,6 +534,21 @@ impl Ready {
             return Some(levels.in_force());
         }
         limit()?.terms_for(descriptor).quota.as_ref()
+    }
+}
+
+impl ReadyCanary {
+    fn of(policy: &Policy, canary: &Canary) -> Self {
+        // With the keys of the first limit: so the counters are the same ones, and a key keeps what it has spent.
+        let ready = Ready::of(policy, &canary.limit, 0, false);
+        Self { ready, index: policy.canary_index(), keys: ChosenKeys::of(&policy.name, canary.share) }
+    }
+
+    /// Reports whether it decides about the key with these values.
+    #[cold]
+    #[inline(never)]
+    fn decides(&self, values: &[u8]) -> bool {
+        self.keys.has(values)
     }
 }
 

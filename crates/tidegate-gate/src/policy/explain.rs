@@ -196,8 +196,7 @@ impl Policy {
         if self.by.len() - absent.len() < self.needs() {
             return Relevance::NothingToKeyBy { absent };
         }
-        let mut limits = self.limits.iter().chain(&self.shadow_limit);
-        if limits.all(|limit| limit.terms_for(descriptor).quota.is_none()) {
+        if self.each_limit().all(|limit| limit.terms_for(descriptor).quota.is_none()) {
             return Relevance::Unlimited;
         }
         let error = self.cost.as_ref().and_then(|rule| rule.cost(descriptor).err());

@@ -120,16 +120,32 @@ pub fn text_of_key(mut key: &[u8]) -> Option<String> {
 ///
 /// The tag is the same on every node and in every version, since engines place keys by it.
 pub(crate) fn tag_of_key(key: &[u8]) -> u64 {
-    let values = |mut key: &'_ [u8]| {
+    let values = values_of_key(key).filter(|values| !values.is_empty());
+    XxHash64::oneshot(0, values.unwrap_or(key))
+}
+
+/// Returns the end of a key: the values of `by`. `None` if the bytes are not a key.
+pub(crate) fn values_of_key(mut key: &[u8]) -> Option<&[u8]> {
+    take_text(&mut key)?;
+    take_number(&mut key)?;
+    for _ in 0..take_number(&mut key)? {
         take_text(&mut key)?;
-        take_number(&mut key)?;
-        for _ in 0..take_number(&mut key)? {
-            take_text(&mut key)?;
+    }
+    Some(key)
+}
+
+/// Returns the values of a key in the order of `by`, an absent one as `None`; none for bytes that are not a key.
+pub(crate) fn each_value(key: &[u8]) -> impl Iterator<Item = Option<&str>> {
+    let mut rest = values_of_key(key).unwrap_or_default();
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
         }
-        Some(key.len()).filter(|length| *length > 0)
-    };
-    let from = values(key).map_or(0, |length| key.len() - length);
-    XxHash64::oneshot(0, &key[from..])
+        let Some(length) = take_number(&mut rest)?.checked_sub(1) else { return Some(None) };
+        let value = std::str::from_utf8(rest.get(..length)?).ok()?;
+        rest = &rest[length..];
+        Some(Some(value))
+    })
 }
 
 /// Returns the number of a policy. It depends only on the name, and two names have the same number with probability
@@ -238,6 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::client_ip::canonical;
+    use super::super::policy::{Limit, Policy, Terms};
     use super::*;
 
     #[test]
@@ -257,6 +274,10 @@ mod tests {
             let mut key = prefix("p", 1, &by(names)).to_vec();
             push_values(&mut key, &by(names), &request, 64);
             assert_eq!(text_of_key(&key).as_deref(), Some(text));
+            let policy = Policy { by: by(names), ..Policy::new("p", Limit::of(Terms::unlimited())) };
+            let values = policy.key_values(&request, 64).map(|(_, value)| value);
+            let read = each_value(&key).map(|value| value.map(std::borrow::Cow::Borrowed));
+            assert!(read.eq(values), "{text}: as they are told of a request");
             assert!((0..key.len()).all(|end| text_of_key(&key[..end]).is_none()), "{text}: cut short");
         }
     }

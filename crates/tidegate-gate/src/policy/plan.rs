@@ -25,7 +25,8 @@ use tidegate_limits::store::Charge;
 pub struct Line<'p> {
     /// Index of the policy in its set.
     pub policy: usize,
-    /// Index of the limit within the policy; the policy's own limits first, its shadow limit last.
+    /// Index of the limit within the policy: the policy's own limits first, then its shadow limit, then that of its canary,
+    /// which may stand in the place of the first.
     pub limit: usize,
     /// The range of the key's bytes in [`Plan::keys`].
     pub key: Range<usize>,
@@ -266,7 +267,7 @@ impl PolicySet {
 
     /// Returns how much a request of a priority must leave of a quota that applies in place of a line's own.
     pub(crate) fn kept_back(&self, line: &Line<'_>, quota: &Arc<Quota>, priority: Priority) -> u64 {
-        self.compiled[line.policy].limits[line.limit].kept_back(quota, priority)
+        self.compiled[line.policy].ready(line.limit).map_or(0, |ready| ready.kept_back(quota, priority))
     }
 
     /// Returns the quota of a limit of the set that currently applies to a request; `None`: unlimited.
@@ -276,7 +277,7 @@ impl PolicySet {
         limit: usize,
         request: &Descriptor<'_>,
     ) -> Option<&Arc<Quota>> {
-        let ready = self.compiled.get(policy)?.limits.get(limit)?;
+        let ready = self.compiled.get(policy)?.ready(limit)?;
         ready.quota(request, || self.policies[policy].limit(limit))
     }
 
@@ -335,9 +336,15 @@ impl PolicySet {
             if values.there < compiled.needs {
                 continue;
             }
-            let cost = compiled.cost(policy, descriptor, stated);
+            let cost = compiled.cost(policy, descriptor, stated, || &plan.keys[values.at.clone()]);
             for (at, ready) in compiled.limits.iter().enumerate() {
-                let Some(quota) = ready.quota(descriptor, || policy.limit(at)) else { continue };
+                // Limits that vary are told apart for their quota in any case, so all others do not pay for canaries.
+                let (limit, ready) = if ready.varies {
+                    compiled.deciding(at, ready, || &plan.keys[values.at.clone()])
+                } else {
+                    (at, ready)
+                };
+                let Some(quota) = ready.quota(descriptor, || policy.limit(limit)) else { continue };
                 let key = made.take_if(|_| at == 0).unwrap_or_else(|| {
                     let start = plan.keys.len();
                     plan.keys.extend_from_slice(&ready.prefix);
@@ -346,7 +353,7 @@ impl PolicySet {
                 });
                 plan.lines.push(Line {
                     policy: place,
-                    limit: at,
+                    limit,
                     key,
                     quota,
                     cost: if ready.one_place { Cost::ONE } else { cost },
@@ -393,6 +400,16 @@ impl PolicySet {
         Some((key, &block.quota, limit.rules.charge.owner))
     }
 
+    /// Returns the indices of the policy and the limit that decide about a key now: its own limit, or the canary's in the
+    /// place of the first. `None` if the bytes are not a key, or there is no such limit any more.
+    pub(crate) fn deciding_limit(&self, key: &[u8]) -> Option<(usize, usize)> {
+        let (head, values) = (key::head_of_key(key)?, key::values_of_key(key)?);
+        let (policy, _) = self.find(head.policy)?;
+        let compiled = &self.compiled[policy];
+        let ready = compiled.limits.get(head.limit)?;
+        Some((policy, compiled.deciding(head.limit, ready, || values).0))
+    }
+
     /// Reports whether a request has the attributes that a policy needs to charge it.
     pub(crate) fn is_keyed(&self, policy: usize, descriptor: &Descriptor<'_>) -> bool {
         let there = self.policies[policy].by.iter().filter(|name| descriptor.value(name).is_some());
@@ -403,7 +420,7 @@ impl PolicySet {
     /// limit.
     #[must_use]
     pub fn key(&self, policy: usize, limit: usize, descriptor: &Descriptor<'_>) -> Option<Vec<u8>> {
-        let mut key = self.compiled.get(policy)?.limits.get(limit)?.prefix.to_vec();
+        let mut key = self.compiled.get(policy)?.ready(limit)?.prefix.to_vec();
         let plain = if self.compares_places { plain_values(descriptor) } else { None };
         let descriptor = plain.as_ref().unwrap_or(descriptor);
         key::push_values(&mut key, &self.policies[policy].by, descriptor, self.ipv6_prefix);

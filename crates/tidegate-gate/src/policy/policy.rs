@@ -1,6 +1,8 @@
 //! One named policy: the requests it applies to, the key they are charged to, and the limits.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::{Quota, Replace};
 
 use super::access::{Access, AccessList};
+use super::canary::Portion;
 use super::cost::{CostRule, OnCostError};
 use super::descriptor::Descriptor;
 use super::matching::Match;
@@ -16,6 +19,7 @@ use super::real_cost::SettleRule;
 use super::share::Share;
 use super::signal_rate::Follows;
 use super::when::Condition;
+use tidegate_limits::duration_text::in_words;
 use tidegate_limits::priority::KeepFor;
 use tidegate_limits::store::{Durable, OnStoreError};
 
@@ -216,6 +220,177 @@ impl Limit {
     }
 }
 
+/// A limit that is tried on a share of a policy's keys: there it decides in the place of the policy's first limit, and its
+/// answer is the real one.
+///
+/// The same keys are chosen on every node and after every start, and a larger share has them too. Both limits count in the
+/// same counters, so a key that comes under the other limit keeps what it has spent. The share in force may be another one
+/// than [`Canary::share`](field@Canary::share), see [`PolicySet::set_canary_share`](super::PolicySet::set_canary_share).
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::policy::{Canary, Descriptor, Limit, Policy, PolicySet, Portion};
+/// use tidegate::{Gate, Quota};
+///
+/// let mut policy = Policy::new("per-user", Limit::new(Quota::per_minute(5).gcra()?, "5/min")).by(["user.id"]);
+/// let tried = Limit::new(Quota::per_minute(2).gcra()?, "2/min");
+/// policy.canary = Some(Canary::new(tried, Portion::of(0.05), Duration::from_secs(7200)));
+/// let gate = Gate::in_memory(PolicySet::new(vec![policy])?, 10_000)?;
+///
+/// let mut tried = 0;
+/// for user in 0..1000 {
+///     let request = Descriptor::new().with("user.id", user.to_string());
+///     tried += u32::from(gate.check(&request).now()?.limits[0].decision.standing.limit == 2);
+/// }
+/// assert!((20..80).contains(&tried), "about 50 of 1000");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Canary {
+    /// The limit: of the same algorithm as the policy's first limit.
+    pub limit: Limit,
+    /// The share of the keys, 0.1% to 50%.
+    pub share: Portion,
+    /// How long it lasts, one minute to 30 days. A gate does not watch the time: whoever watches the figures does.
+    pub lasts: Duration,
+    /// Which figures end it early, for whoever watches them.
+    pub guard: CanaryGuard,
+    /// Whether it is enforced for all keys when its time is over without a breach.
+    pub enforce: bool,
+    /// What makes it this canary: one with another text is another one, and begins anew. By default what it says, in one
+    /// line; a policy file has its own words.
+    pub text: String,
+}
+
+/// How far the figures of a canary's keys may be from those of the other keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CanaryGuard {
+    /// How much more of the requests may be refused, as a share of all; 1% by default.
+    pub denied: Portion,
+    /// How many different keys may be refused; 20 by default.
+    pub keys_refused: u64,
+    /// How much more of the calls may fail, as a share of all; 2% by default.
+    pub failures: Portion,
+}
+
+impl Default for CanaryGuard {
+    fn default() -> Self {
+        Self { denied: Portion::of(0.01), keys_refused: 20, failures: Portion::of(0.02) }
+    }
+}
+
+/// Why a policy cannot have its canary.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CanaryError {
+    /// The policy has one key.
+    #[error("all requests have one key, of which no share can be taken; write by: [client.ip]")]
+    OneKey,
+    /// The share is out of range.
+    #[error("a share of {share} of the keys is out of range; use 0.1% to 50%, as share: 5%")]
+    Share {
+        /// The share.
+        share: Portion,
+    },
+    /// The time is out of range.
+    #[error("{} is out of range; use 1min to 30d, as for: 2h", in_words(*lasts))]
+    Lasts {
+        /// The time.
+        lasts: Duration,
+    },
+    /// One of the limits is unlimited.
+    #[error(
+        "a limit is compared with a limit, and unlimited leaves no figures; write a rate that no key reaches, as rate: 1_000_000/s"
+    )]
+    Unlimited,
+    /// The limit, or the one in whose place it decides, is a guard.
+    #[error(
+        "{limit} counts work in progress, which cannot be handed from one limit to another; try such a limit as shadow_limit"
+    )]
+    Guard {
+        /// The short form of the limit.
+        limit: String,
+    },
+    /// The limits count by different algorithms.
+    #[error(
+        "{limit} has other counters than {instead_of}, so a key would begin anew under it; write the algorithm of the limit"
+    )]
+    OtherAlgorithm {
+        /// The short form of the canary's limit.
+        limit: String,
+        /// The short form of the limit in whose place it decides.
+        instead_of: String,
+    },
+    /// The rate of one of the limits follows a number.
+    #[error("a rate that moves cannot be compared with another one; leave out follows")]
+    Follows,
+    /// The policy only measures.
+    #[error(
+        "in mode: shadow nobody is refused, and a canary is tried for real; write mode: enforce, or try it as shadow_limit"
+    )]
+    Shadow,
+    /// The policy blocks keys.
+    #[error("the blocks of over: block would outlast it when it is stopped; write over: deny")]
+    Blocks,
+}
+
+impl Canary {
+    /// Creates a canary with the usual guard, which is not enforced at its end. `share` and `lasts` as in
+    /// [`Canary::share`](field@Canary::share) and [`Canary::lasts`](field@Canary::lasts).
+    #[must_use]
+    pub fn new(limit: Limit, share: Portion, lasts: Duration) -> Self {
+        let text = format!("{}, {share} of the keys for {} s", limit.terms.label, lasts.as_secs());
+        Self { limit, share, lasts, guard: CanaryGuard::default(), enforce: false, text }
+    }
+
+    /// Returns whether a policy can have the canary, as [`PolicySet::new`](super::PolicySet::new) demands.
+    ///
+    /// # Errors
+    /// [`CanaryError`]: the first reason why it cannot.
+    pub fn check(&self, policy: &Policy) -> Result<(), CanaryError> {
+        let Some(first) = policy.limits.first() else { return Err(CanaryError::Unlimited) };
+        let (Some(own), Some(of_first)) = (&self.limit.terms.quota, &first.terms.quota) else {
+            return Err(CanaryError::Unlimited);
+        };
+        if policy.by.is_empty() {
+            return Err(CanaryError::OneKey);
+        }
+        if !(Portion::millionths(1_000)..=Portion::millionths(500_000)).contains(&self.share) {
+            return Err(CanaryError::Share { share: self.share });
+        }
+        if !(Duration::from_secs(60)..=Duration::from_secs(30 * 86_400)).contains(&self.lasts) {
+            return Err(CanaryError::Lasts { lasts: self.lasts });
+        }
+        if let Some(guard) = [&self.limit, first].into_iter().find(|limit| limit.is_guard()) {
+            return Err(CanaryError::Guard { limit: guard.terms.label.clone() });
+        }
+        if discriminant(&**own) != discriminant(&**of_first) {
+            let (limit, instead_of) = (self.limit.terms.label.clone(), first.terms.label.clone());
+            return Err(CanaryError::OtherAlgorithm { limit, instead_of });
+        }
+        if self.limit.follows.is_some() || first.follows.is_some() {
+            return Err(CanaryError::Follows);
+        }
+        if policy.mode == Mode::Shadow {
+            return Err(CanaryError::Shadow);
+        }
+        if let Over::Block { .. } = policy.over {
+            return Err(CanaryError::Blocks);
+        }
+        Ok(())
+    }
+}
+
+/// In words for people: its limit, and the share of the keys that it asks for.
+impl fmt::Display for Canary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} for {} of the keys", self.limit.terms.label, self.share)
+    }
+}
+
 /// One named policy, for a [`PolicySet`](super::PolicySet).
 ///
 /// # Examples
@@ -249,6 +424,8 @@ pub struct Policy {
     pub limits: Vec<Limit>,
     /// A limit that is measured beside the real ones and refuses nothing.
     pub shadow_limit: Option<Limit>,
+    /// A limit that decides for a share of the keys, in the place of the first one.
+    pub canary: Option<Canary>,
     /// The cost of a request at its check; `None`: the cost that the caller states, or 1.
     pub cost: Option<CostRule>,
     /// Whether a cost that the caller states replaces `cost`, for callers that are trusted.
@@ -296,6 +473,7 @@ impl Policy {
             absent: Absent::default(),
             limits: vec![limit],
             shadow_limit: None,
+            canary: None,
             cost: None,
             caller_cost: false,
             settle: None,
@@ -341,10 +519,20 @@ impl Policy {
     }
 
     /// Returns the limit with the index of [`Line::limit`](super::Line::limit): the policy's own limits first, then
-    /// the shadow limit. `None` if there is no such limit.
+    /// the shadow limit, then the canary's. `None` if there is no such limit.
     #[must_use]
     pub fn limit(&self, index: usize) -> Option<&Limit> {
-        self.limits.iter().chain(&self.shadow_limit).nth(index)
+        self.each_limit().nth(index)
+    }
+
+    /// Returns all limits, in the order of their indices: the policy's own, the shadow limit, the canary's.
+    pub fn each_limit(&self) -> impl Iterator<Item = &Limit> {
+        self.limits.iter().chain(&self.shadow_limit).chain(self.canary.iter().map(|canary| &canary.limit))
+    }
+
+    /// Returns the limits that decide about requests: the policy's own, and the canary's.
+    pub fn deciding_limits(&self) -> impl Iterator<Item = &Limit> {
+        self.limits.iter().chain(self.canary.iter().map(|canary| &canary.limit))
     }
 
     /// Reports whether requests over the limits pass and the decision says so: `over: mark` or `over: demote`, enforced.
@@ -359,11 +547,27 @@ impl Policy {
         index == self.limits.len() && self.shadow_limit.is_some()
     }
 
+    /// Reports whether an index is that of the canary's limit, which decided in the place of the first limit.
+    #[must_use]
+    pub fn is_canary(&self, index: usize) -> bool {
+        self.canary.is_some() && index == self.canary_index()
+    }
+
+    /// Returns the index of the canary's limit, behind all others.
+    pub(super) fn canary_index(&self) -> usize {
+        self.limits.len() + usize::from(self.shadow_limit.is_some())
+    }
+
     /// Returns how a refusal by the limit with an index is answered: [`Policy::shed`] for a guard, otherwise
     /// [`Policy::deny`].
     #[must_use]
     pub fn refusal(&self, index: usize) -> &Deny {
         if self.limit(index).is_some_and(Limit::is_guard) { &self.shed } else { &self.deny }
+    }
+
+    /// Reports whether some limit may delay a request.
+    pub(super) fn delays(&self) -> bool {
+        self.deciding_limits().any(|limit| !limit.max_wait.is_zero())
     }
 
     /// Reports whether only failures are charged: what a check takes stays charged until the outcome is reported.
@@ -393,6 +597,7 @@ impl Policy {
             absent,
             limits,
             shadow_limit,
+            canary,
             cost,
             caller_cost: _,
             settle,
@@ -413,7 +618,8 @@ impl Policy {
         (cost.is_none() && b.cost.is_none() && settle.is_none() && b.settle.is_none())
             && (matching, direction, when, by, absent)
                 == (&b.matching, &b.direction, &b.when, &b.by, &b.absent)
-            && (limits, shadow_limit, charge, mode) == (&b.limits, &b.shadow_limit, &b.charge, &b.mode)
+            && (limits, shadow_limit, canary) == (&b.limits, &b.shadow_limit, &b.canary)
+            && (charge, mode) == (&b.charge, &b.mode)
             && (deny, shed, access, deadline, over) == (&b.deny, &b.shed, &b.access, &b.deadline, &b.over)
             && (near_limit, on_store_error) == (&b.near_limit, &b.on_store_error)
             && (durable, share) == (&b.durable, &b.share)
@@ -426,7 +632,7 @@ impl Policy {
     pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
         self.matching.names(&mut |name| each(name, false));
         self.by.iter().for_each(|name| each(name, false));
-        for limit in self.limits.iter().chain(&self.shadow_limit) {
+        for limit in self.each_limit() {
             limit.overrides.iter().chain(&limit.tiers).for_each(|choice| each(&choice.by, false));
         }
         match &self.cost {
@@ -435,7 +641,7 @@ impl Policy {
             Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
             Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
         }
-        if self.deadline.is_some() || self.limits.iter().any(|limit| !limit.max_wait.is_zero()) {
+        if self.deadline.is_some() || self.delays() {
             super::deadline::TIME_LEFT.into_iter().for_each(|name| each(name, false));
         }
         let lists = [&self.access.allow, &self.access.deny];

@@ -149,6 +149,7 @@ impl Sensed {
         };
         let mut count = 0;
         for (policy, asked) in policies.iter().enumerate() {
+            // A canary's rate does not move.
             let limits = || asked.limits.iter().chain(&asked.shadow_limit);
             let rates = limits().filter_map(|limit| limit.follows.as_ref().map(Follows::source));
             for source in asked.when.iter().map(Condition::source).chain(rates) {

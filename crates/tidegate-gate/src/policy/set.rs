@@ -6,15 +6,17 @@ use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
 use super::access::{Access, AccessList};
+use super::canary::Portion;
 use super::compiled::{Compiled, share_quotas};
 use super::cost::CostErrors;
 use super::cost_error::CostError;
+use super::descriptor::Descriptor;
 use super::estimated_cost::Learned;
 use super::index::Index;
 use super::named::{BUILT_IN, Named};
 use super::over_limit::Over;
 use super::path;
-use super::policy::{Limit, Mode, Policy};
+use super::policy::{CanaryError, Limit, Mode, Policy};
 use super::sensed::{ConditionsError, Sensed};
 use super::share::Shares;
 use super::trigger::Trigger;
@@ -65,6 +67,14 @@ pub enum PolicySetError {
         limit: String,
         /// The reason.
         error: KeepForError,
+    },
+    /// A policy cannot have its canary.
+    #[error("policy \"{name}\": canary: {error}")]
+    Canary {
+        /// The name of the policy.
+        name: String,
+        /// The reason.
+        error: CanaryError,
     },
 }
 
@@ -129,7 +139,7 @@ impl PolicySet {
     ///
     /// # Errors
     /// [`PolicySetError`] if a name is missing or repeated, a policy has no limits, a key names an attribute twice,
-    /// conditions or moving rates are invalid, or a limit cannot keep a part back.
+    /// conditions or moving rates are invalid, a limit cannot keep a part back, or a policy cannot have its canary.
     pub fn new(policies: Vec<Policy>) -> Result<Self, PolicySetError> {
         Self::with(policies, Access::default(), 64)
     }
@@ -159,8 +169,11 @@ impl PolicySet {
             {
                 return Err(PolicySetError::RepeatedAttribute { name, attribute: attribute.clone() });
             }
-            for limit in policy.limits.iter().chain(&policy.shadow_limit) {
+            for limit in policy.each_limit() {
                 check_keep_for(&name, limit)?;
+            }
+            if let Some(Err(error)) = policy.canary.as_ref().map(|canary| canary.check(policy)) {
+                return Err(PolicySetError::Canary { name, error });
             }
         }
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
@@ -169,7 +182,7 @@ impl PolicySet {
         let compiled = Compiled::all(&policies);
         let sensed = Sensed::of(&policies, &[])?;
         let has_deadlines = policies.iter().any(|policy| policy.deadline.is_some());
-        let delays = policies.iter().flat_map(|policy| &policy.limits).any(|limit| !limit.max_wait.is_zero());
+        let delays = policies.iter().any(Policy::delays);
         let guarded = has_deadlines || policies.iter().any(|policy| !policy.access.deny.is_empty());
         let mut compares_places = false;
         let mut see = |name: &str, group: bool| {
@@ -323,14 +336,15 @@ impl PolicySet {
 
     /// Takes over what the policies of another set have learned, by their names: call it before this set is put in
     /// force in place of the other. A policy whose settlement rule has changed starts anew, since it counts other
-    /// units. Readings, the results of unchanged conditions, and the counts of [`PolicySet::cost_errors`] are taken
-    /// over too.
+    /// units. Readings, the results of unchanged conditions, the counts of [`PolicySet::cost_errors`], and the shares of
+    /// canaries with the same [text](field@super::Canary::text) are taken over too.
     pub fn learn_from(&self, before: &Self) {
         // A set that is put in force again keeps what it knows.
         if std::ptr::eq(self, before) {
             return;
         }
         self.sense_on_from(before);
+        self.keep_canary_shares(before);
         for (place, policy) in self.policies.iter().enumerate() {
             let same = |other: &Policy| match (&policy.settle, &other.settle) {
                 (Some(one), Some(two)) => one.is_same(two),
@@ -344,6 +358,63 @@ impl PolicySet {
                 }
             }
         }
+    }
+
+    /// Takes over the shares that are in force for the same canaries of another set, as [`PolicySet::learn_from`] does.
+    pub fn keep_canary_shares(&self, before: &Self) {
+        for (place, policy) in self.policies.iter().enumerate() {
+            let Some(canary) = &policy.canary else { continue };
+            if let Some((at, other)) = before.find(&policy.name)
+                && other.canary.as_ref().is_some_and(|other| other.text == canary.text)
+            {
+                self.compiled[place].canary_on_from(&before.compiled[at]);
+            }
+        }
+    }
+
+    /// Returns the share of the keys that a policy's canary decides now; `None` for a policy without one.
+    #[must_use]
+    pub fn canary_share(&self, policy: usize) -> Option<Portion> {
+        self.compiled.get(policy)?.canary_share()
+    }
+
+    /// Puts a share of the keys of a policy's canary in force, at once, and for all sets that have
+    /// [taken it over](PolicySet::learn_from) or will. Returns whether there is a canary with this
+    /// [text](field@super::Canary::text); another one is left alone.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Quota;
+    /// use tidegate::policy::{Canary, Limit, Policy, PolicySet, Portion};
+    ///
+    /// let limit = |rate| Quota::per_second(rate).gcra().map(|quota| Limit::new(quota, format!("{rate}/s")));
+    /// let mut policy = Policy::new("per-ip", limit(10)?).by(["client.ip"]);
+    /// policy.canary = Some(Canary::new(limit(6)?, Portion::of(0.05), Duration::from_secs(7200)));
+    /// let text = policy.canary.iter().map(|canary| canary.text.clone()).collect::<String>();
+    /// let set = PolicySet::new(vec![policy])?;
+    /// assert!(set.set_canary_share("per-ip", &text, Portion::NONE));
+    /// assert_eq!(set.canary_share(0), Some(Portion::NONE));
+    /// assert!(!set.set_canary_share("per-ip", "another", Portion::of(0.05)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_canary_share(&self, policy: &str, text: &str, share: Portion) -> bool {
+        let is_it = |policy: &Policy| policy.canary.as_ref().is_some_and(|canary| canary.text == text);
+        let found = self.find(policy).filter(|(_, policy)| is_it(policy));
+        if let Some((at, _)) = found {
+            self.compiled[at].set_canary_share(share);
+        }
+        found.is_some()
+    }
+
+    /// Reports whether the canary of a policy decides about the key of a request.
+    #[must_use]
+    pub fn canary_decides(&self, policy: usize, request: &Descriptor<'_>) -> bool {
+        let Some(words) = self.policies.get(policy).filter(|words| words.canary.is_some()) else {
+            return false;
+        };
+        let deciding = self.key(policy, 0, request).and_then(|key| self.deciding_limit(&key));
+        deciding.is_some_and(|(_, limit)| words.is_canary(limit))
     }
 
     pub(super) fn learned(&self, policy: usize) -> Option<&Learned> {

@@ -14,7 +14,6 @@ use super::storage::Storage;
 use super::telemetry::Telemetry;
 use super::{Base, Conclusion, Want};
 use crate::active_config::ActiveConfig;
-use crate::decider::telemetry::tally;
 use crate::metrics::{Decided, Transport};
 use crate::sight::Verdict;
 
@@ -270,7 +269,9 @@ impl Deciding {
         let policies = decision.policies.policies();
         let facts = live.facts(&decision.policies, &self.base.metrics);
         for at in matching(decision) {
-            tally(&facts[at], policies[at].mode == Mode::Enforce).count(Decided::error);
+            let is_canary = |line: &LimitDecision| line.policy == at && policies[at].is_canary(line.limit);
+            let canary = decision.limits.iter().any(is_canary);
+            facts[at].series.tally(policies[at].mode == Mode::Enforce, canary).count(Decided::error);
             if want == Want::Take {
                 self.telemetry.tell_seen(&facts[at], at, request, decision, Verdict::Error);
             }

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate::Cost;
 use tidegate::breaker::Condition;
 use tidegate::gate::{BlockError, PlacesStanding};
-use tidegate::policy::{AccessEntry, Block, Descriptor, Limit};
+use tidegate::policy::{AccessEntry, Block, Descriptor, Limit, PolicySet};
 use tidegate::store::{Charge, StoreError};
 use tidegate_core::Standing;
 
@@ -126,7 +126,7 @@ impl PolicyKeys {
     ) -> Result<Vec<(String, Option<Standing>)>, StoreError> {
         let words = &live.set.policies()[policy];
         let mut standings = Vec::new();
-        for (at, limit) in words.limits.iter().chain(&words.shadow_limit).enumerate() {
+        for (at, limit) in limits_of(&live.set, policy, key).enumerate() {
             let is_known = missing(limit, key).next().is_none() && !limit.is_breaker();
             let terms = if is_known { limit.terms_for(key) } else { &limit.terms };
             let charged = live.set.key(policy, at, key).zip(terms.quota.as_ref()).filter(|_| is_known);
@@ -276,6 +276,19 @@ impl PolicyKeys {
         }
         gauges.show_blocks(BLOCKS, self.base.gate.blocks().list_everywhere().len());
     }
+}
+
+/// Returns the limits of a key, in the order of their indices: in the place of the first that of the canary, if it decides
+/// about the key.
+pub(crate) fn limits_of<'s>(
+    set: &'s PolicySet,
+    policy: usize,
+    key: &Descriptor<'_>,
+) -> impl Iterator<Item = &'s Limit> {
+    let words = &set.policies()[policy];
+    let canary = words.canary.as_ref().filter(|_| set.canary_decides(policy, key)).map(|canary| &canary.limit);
+    let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
+    limits.map(move |(at, limit)| canary.filter(|_| at == 0).unwrap_or(limit))
 }
 
 pub(crate) fn missing<'l>(limit: &'l Limit, key: &Descriptor<'_>) -> impl Iterator<Item = &'l str> {

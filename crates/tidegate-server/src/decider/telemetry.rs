@@ -23,7 +23,7 @@ use super::{Base, Conclusion};
 use crate::active_config::{ActiveConfig, Facts};
 use crate::denial_log::DenialLog;
 use crate::metrics::peer_names::{PeerNames, show_envoy};
-use crate::metrics::{Decided, Metrics, RequestOutcome, Tally, Transport, Used, count_units};
+use crate::metrics::{Decided, Metrics, RequestOutcome, Transport, Used, count_units};
 use crate::refused_requests::RefusedRequests;
 use crate::sight::{Seen, Sight, Verdict};
 use crate::span_attributes;
@@ -263,6 +263,8 @@ impl Telemetry {
         for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
             let Some(first) = lines.first() else { continue };
             let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
+            // A canary's limit stands in the place of the first.
+            let canary = policy.is_canary(first.limit);
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             let (mut verdicts, mut key) = ([None; 2], None);
             if let Some(decided) = together(own.clone()) {
@@ -281,7 +283,7 @@ impl Telemetry {
                     let waits = own.clone().map(|line| line.decision.wait());
                     self.base.metrics.requests.waits(&policy.name, waits.max().unwrap_or_default());
                 }
-                tally(facts, enforced).count(decided);
+                facts.series.tally(enforced, canary).count(decided);
             }
             let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(shadow) {
@@ -318,12 +320,14 @@ impl Telemetry {
                 let near = near && !denied && decision.allowed;
                 let units = if first.cost_is_unknown() { 0 } else { first.cost.units() };
                 let cost = u32::try_from(units).unwrap_or(u32::MAX);
-                for (verdict, near) in verdicts.into_iter().zip([near, false]) {
+                let [real, measured] = verdicts;
+                for (verdict, near, canary) in [(real, near, canary), (measured, false, false)] {
                     let Some(verdict) = verdict else { continue };
                     // A request that another policy refuses takes nothing of this one.
                     let allows = matches!(verdict, Verdict::Allowed | Verdict::Delayed | Verdict::WouldAllow);
                     let cost = if allows && !decision.allowed { 0 } else { cost };
-                    let seen = Seen { policy: facts.number, verdict, near, key, cost, at: decision.at };
+                    let seen =
+                        Seen { policy: facts.number, verdict, near, canary, key, cost, at: decision.at };
                     if sight.saw(seen) {
                         self.tell_name(&**sight, seen, decision, policy, request);
                     }
@@ -346,7 +350,8 @@ impl Telemetry {
         let key = self.fingerprint(&decision.policies, policy, request);
         let line = decision.limits.iter().find(|line| line.policy == at && !line.cost_is_unknown());
         let cost = line.map_or(0, |line| u32::try_from(line.cost.units()).unwrap_or(u32::MAX));
-        let seen = Seen { policy: facts.number, verdict, near: false, key, cost, at: decision.at };
+        let canary = decision.policies.canary_decides(at, request);
+        let seen = Seen { policy: facts.number, verdict, near: false, canary, key, cost, at: decision.at };
         if sight.saw(seen) {
             self.tell_name(&**sight, seen, decision, policy, request);
         }
@@ -369,9 +374,14 @@ impl Telemetry {
 
     /// Returns a number that stands for the key of a request as long as the process runs.
     fn fingerprint(&self, set: &PolicySet, policy: &Policy, request: &Descriptor<'_>) -> u64 {
+        self.fingerprint_of(policy.key_values(request, set.ipv6_prefix()).map(|(_, value)| value))
+    }
+
+    /// Returns the same number for the values of a key.
+    pub(super) fn fingerprint_of<T: AsRef<str>>(&self, values: impl Iterator<Item = Option<T>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        for (_, value) in policy.key_values(request, set.ipv6_prefix()) {
-            value.hash(&mut hasher);
+        for value in values {
+            value.as_ref().map(T::as_ref).hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -442,10 +452,6 @@ impl Telemetry {
             self.base.metrics.protection.blocked(&policy.name);
         }
     }
-}
-
-pub(crate) fn tally(facts: &Facts, enforced: bool) -> &Tally {
-    if enforced { &facts.series.enforce } else { &facts.series.shadow }
 }
 
 /// Returns what the sight is told. `passes`: the policy lets requests over its limits through.

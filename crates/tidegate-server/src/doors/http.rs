@@ -212,6 +212,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
             policies::change(app, request, named(path)).await
         }
         "/v1/policies/{name}" => policies::one(app, &request, named(path)),
+        "/v1/canaries/{name}" => policies::set_canary(app, request, named(path)).await,
         "/v1/breakers" => breakers::list(app, &uri).await,
         "/v1/breakers/{name}" if method == Method::PUT => breakers::put(app, request, named(path)).await,
         "/v1/breakers/{name}" => breakers::one(app, &uri, named(path)).await,

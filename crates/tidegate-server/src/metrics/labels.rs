@@ -59,10 +59,11 @@ words! {
         error,
     }
 
-    /// Whether a decision is enforced, or only measured.
+    /// Whether a decision is enforced, only measured, or enforced by the limit of a canary.
     pub(crate) enum ModeLabel {
         enforce,
         shadow,
+        canary,
     }
 
     /// The state of a store after a change.

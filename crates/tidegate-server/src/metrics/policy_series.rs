@@ -35,6 +35,8 @@ impl Tally {
 pub(crate) struct PolicySeries {
     pub(crate) enforce: Tally,
     pub(crate) shadow: Tally,
+    /// What a canary's limit decided; made when the policy has its first canary.
+    canary: OnceLock<Tally>,
     pub(crate) near: Counter,
     /// Units that settlements returned.
     pub(crate) returned: Counter,
@@ -48,13 +50,28 @@ pub(crate) struct PolicySeries {
 
 impl PolicySeries {
     pub(crate) fn decisions(&self) -> u64 {
-        [&self.enforce, &self.shadow].into_iter().flat_map(|tally| &tally.0).map(Counter::get).sum()
+        let all = [&self.enforce, &self.shadow].into_iter().chain(self.canary.get());
+        all.flat_map(|tally| &tally.0).map(Counter::get).sum()
     }
 
     /// Counts the admitted requests in the mode that admitted more: a shadow limit counts beside its policy.
     pub(crate) fn admitted(&self) -> u64 {
-        let admitted = |tally: &Tally| tally.counted(Decided::allowed) + tally.counted(Decided::delayed);
-        admitted(&self.enforce).max(admitted(&self.shadow))
+        let admitted = |of: &dyn Fn(Decided) -> u64| of(Decided::allowed) + of(Decided::delayed);
+        admitted(&|decided| self.enforced(decided)).max(admitted(&|decided| self.shadow.counted(decided)))
+    }
+
+    /// Counts what was decided for real: by the limits of the policy, or by that of its canary.
+    pub(super) fn enforced(&self, decided: Decided) -> u64 {
+        self.enforce.counted(decided) + self.canary.get().map_or(0, |tally| tally.counted(decided))
+    }
+
+    /// Returns the counters of decisions in one mode, of a canary's limit or of others.
+    pub(crate) fn tally(&self, enforced: bool, canary: bool) -> &Tally {
+        match self.canary.get().filter(|_| canary) {
+            Some(tally) => tally,
+            None if enforced => &self.enforce,
+            None => &self.shadow,
+        }
     }
 }
 
@@ -109,6 +126,7 @@ impl Metrics {
         PolicySeries {
             enforce: self.tally(name, ModeLabel::enforce),
             shadow: self.tally(name, ModeLabel::shadow),
+            canary: OnceLock::new(),
             near: self.near.get_or_create_owned(&label),
             returned: self.units_of(name, UnitsFate::returned),
             owed: self.units_of(name, UnitsFate::owed),
@@ -116,6 +134,11 @@ impl Metrics {
             hottest: Hottest::default(),
             shown: self.utilization.get_or_create_owned(&label),
         }
+    }
+
+    /// Makes the series of a policy's canary: they exist from its start, so that their first increase is visible.
+    pub(crate) fn canary(&self, name: &str, series: &PolicySeries) {
+        series.canary.get_or_init(|| self.tally(name, ModeLabel::canary));
     }
 
     /// Sets the gauge of a policy's limit.

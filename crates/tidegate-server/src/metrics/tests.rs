@@ -71,6 +71,7 @@ mod page {
         let metrics = Metrics::new();
         let policy = Policy::new("a.b.c", Limit::new(Quota::per_second(10).burst(5).gcra().unwrap(), "all"));
         let series = metrics.policy(&policy.name, Some(5));
+        metrics.canary(&policy.name, &series);
         let judge = Judge::of(&policy, false, None, None).unwrap();
         metrics.store_error("redis");
         metrics.store_states("redis").turn(false);

@@ -1,6 +1,6 @@
 //! Describes in one line how policies differ from those before.
 
-use tidegate::policy::{Limit, Mode, Over, Policy, PolicySet};
+use tidegate::policy::{Canary, Limit, Mode, Over, Policy, PolicySet};
 use tidegate::visible;
 
 /// The most bytes of a description.
@@ -63,6 +63,11 @@ fn changes(old: &Policy, new: &Policy) -> Vec<String> {
         let of = |policy: &Policy| policy.shadow_limit.as_ref().map_or_else(|| "none".to_owned(), limit);
         told.push(format!("shadow limit {} -> {}", of(old), of(new)));
     }
+    if old.canary != new.canary {
+        let of = |policy: &Policy| policy.canary.as_ref().map_or_else(|| "none".to_owned(), canary);
+        let (was, is) = (of(old), of(new));
+        told.push(if was == is { "canary changed".to_owned() } else { format!("canary {was} -> {is}") });
+    }
     if old.mode != new.mode {
         told.push(format!("mode {} -> {}", mode(old.mode), mode(new.mode)));
     }
@@ -94,6 +99,10 @@ fn limits(limits: &[Limit]) -> String {
         return "none".to_owned();
     }
     limits.iter().map(limit).collect::<Vec<_>>().join(" and ")
+}
+
+fn canary(canary: &Canary) -> String {
+    visible::name(&canary.to_string()).into_owned()
 }
 
 /// Returns the short form of a limit, with the number of its other terms.

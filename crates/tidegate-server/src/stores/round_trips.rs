@@ -73,7 +73,7 @@ pub fn round_trips(store: &StoreSettings, policies: &PolicySet) -> Vec<PolicyCos
 
 fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> PolicyCost {
     let share = policy.share.unwrap_or(Share::Leased);
-    let limits = || policy.limits.iter().chain(&policy.shadow_limit);
+    let limits = || policy.each_limit();
     let quotas: Vec<&Arc<Quota>> =
         limits().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref()).collect();
     let made = |decided_in, round_trips: Option<u32>, lease_units| {

@@ -223,6 +223,7 @@ impl<'d> Fuzzer<'d> {
             Some("breakers") if well => *self.seeded.one(&["payments", "upstreams"]),
             Some("signals") if well => "queue-length",
             Some("switches") if well => "previews",
+            Some("canaries") if well => "per-ip",
             _ if self.seeded.percent(3) => &"x".repeat(300).leak()[..],
             _ => *self.seeded.one(&NAMES[..if well { 5 } else { NAMES.len() }]),
         };

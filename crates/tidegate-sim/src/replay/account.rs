@@ -54,7 +54,9 @@ impl PolicyAccount {
     }
 
     pub(super) fn outcomes(&self, policy: &Policy) -> impl Iterator<Item = PolicyOutcome> {
-        let own = self.own.outcome(policy, &policy.limits);
+        let mut own = self.own.outcome(policy, &policy.limits);
+        // What a canary refuses is refused, so it has no row of its own.
+        own.limits.extend(policy.canary.iter().map(|canary| format!("canary {canary}")));
         let shadow = self.shadow_limit.as_ref().zip(policy.shadow_limit.as_ref());
         let shadow = shadow.map(|(account, limit)| PolicyOutcome {
             name: shadow_limit_name(&policy.name),

@@ -126,6 +126,7 @@ fn only_policies_that_do_the_same_are_told_to_be_one_too_many() {
         "deny: { problem: abnormal-usage-detected }",
         "absent: charge",
         "shadow_limit: { rate: 2/s }",
+        "canary: { limit: { rate: 2/s }, share: 5%, for: 2h }",
         "near_limit: 50%",
         "on_store_error: deny",
         "durable: strict",

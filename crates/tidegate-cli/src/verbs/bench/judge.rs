@@ -367,6 +367,9 @@ fn unjudged(policy: &Policy) -> Option<&'static str> {
     if policy.limits.iter().any(Limit::is_guard) {
         return Some("requests in flight");
     }
+    if policy.canary.is_some() {
+        return Some("the share of its canary");
+    }
     let moves = !policy.when.is_empty() || policy.limits.iter().any(|limit| limit.follows.is_some());
     moves.then_some("numbers that only the server knows")
 }

@@ -29,7 +29,7 @@ pub(super) fn run(file: &Path, which: &WhichServer, printer: &Printer) -> Result
 }
 
 /// What a running server alone knows of a policy.
-const OF_SERVER: [&str; 9] = [
+const OF_SERVER: [&str; 10] = [
     "owner",
     "text",
     "place",
@@ -39,6 +39,7 @@ const OF_SERVER: [&str; 9] = [
     "estimate",
     "estimate_from",
     "places",
+    "canary_share",
 ];
 /// The same of a limit.
 const OF_SERVER_LIMIT: &str = "per_second_in_force";

@@ -327,6 +327,7 @@ fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>)
         },
         mode: policy.mode,
         shadow_limit,
+        canary: policy.is_canary(line.limit),
         result: match (refused, policy.over) {
             (false, _) => "allowed",
             (true, _) if line.binding => "DENIED",

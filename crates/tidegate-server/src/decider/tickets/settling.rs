@@ -175,6 +175,9 @@ impl Tickets {
             settled => (settlement.part, settled?),
         };
         self.count_settled(live, &settled);
+        if part != Part::Spent {
+            self.tell_ended(live, open.charged(), settlement.outcome);
+        }
         // An outcome also says of policies that go by what was spent that the call ended.
         let by_outcome = open.charged().lines().filter(|_| part == Part::Outcome).map(|line| line.policy);
         for name in by_outcome.chain(settled.iter().map(|(one, _)| one.policy)) {
@@ -229,6 +232,25 @@ impl Tickets {
             _ => {
                 let finished = self.base.gate.tickets().settle(open, part, outcome, used).await?;
                 Ok(finished.into_iter().map(|one| (one, None)).collect())
+            }
+        }
+    }
+
+    /// Tells the sight how a call ended that policies with a canary let pass.
+    fn tell_ended(&self, live: &ActiveConfig, charged: &Charged, outcome: Outcome) {
+        let Some(sight) = &self.base.sight else { return };
+        let failed = match outcome {
+            Outcome::Success | Outcome::CallersFault => false,
+            Outcome::Failure | Outcome::Overloaded => true,
+            Outcome::Ignored => return,
+        };
+        for (line, values) in charged.keyed_lines() {
+            let Some((at, policy)) = live.set.find(line.policy) else { continue };
+            let canary = policy.is_canary(line.limit);
+            // Of the charges of a policy, the one of its first limit, or of the canary's in the place of that.
+            let is_first = canary || line.limit == 0;
+            if let Some(facts) = live.policies.get(at).filter(|_| is_first && policy.canary.is_some()) {
+                sight.ended(facts.number, self.telemetry.fingerprint_of(values), canary, failed);
             }
         }
     }

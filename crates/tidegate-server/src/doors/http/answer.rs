@@ -248,6 +248,9 @@ struct LimitBody<'a> {
     mode: &'static str,
     /// Whether the limit only measures, in a shadow policy or as a `shadow_limit`.
     shadow: bool,
+    /// Whether the limit is the policy's canary, which decides about this key in the place of the first limit.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    canary: bool,
     decision: &'static str,
     /// What a request of this priority may still take.
     remaining: u64,
@@ -344,6 +347,7 @@ impl<'a> LimitBody<'a> {
             name: &policy.name,
             mode: mode(policy.mode),
             shadow: policy.mode == Mode::Shadow || policy.is_shadow_limit(limit.limit),
+            canary: policy.is_canary(limit.limit),
             decision: match (allowed, limit.decision.wait().is_zero()) {
                 (false, _) if policy.mode == Mode::Enforce && !policy.is_shadow_limit(limit.limit) => {
                     match policy.over {

@@ -135,6 +135,8 @@ async fn answer_dry_run(app: &App, bytes: &[u8], reveal: bool) -> Result<Respons
         None => None,
     };
     let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
+    // In force, a canary would go on with the share that it has.
+    set.keep_canary_shares(&live.set);
     let only = asked.check.named(set)?;
     let conclusion = app.decider.deciding.dry_run(set, asked.check.check(), only.as_deref()).await;
     // Without headers, whose facts only policies in force have.

@@ -126,6 +126,7 @@ async fn record(
             "limit": seen.limit,
             "result": seen.result,
             "shadow_limit": seen.shadow_limit,
+            "canary": seen.canary,
             "counts": if seen.counts_places { "places" } else { "units" },
             "needs": seen.needs,
             "has": seen.has,
@@ -296,7 +297,11 @@ fn record_lines(
 }
 
 fn seen_line(seen: &SeenLimit, key: Option<&str>) -> String {
-    let what = if seen.shadow_limit { "shadow limit, " } else { "" };
+    let what = match (seen.shadow_limit, seen.canary) {
+        (true, _) => "shadow limit, ",
+        (_, true) => "canary, ",
+        _ => "",
+    };
     let mut line = format!("{:<11} {what}{}: ", seen.result, seen.limit);
     line += &match seen.needs {
         Some(needs) => format!("needed {needs}, "),

@@ -8,12 +8,13 @@ use http::header::{COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
+use tidegate::policy::Portion;
 
 use super::{HttpDoor, Serves, route};
 use crate::app::App;
 use crate::body;
 use crate::problem::{Delayed, Problem};
-use crate::sight::{OpenBreaker, Vitals, WatchedServer};
+use crate::sight::{Canary, OpenBreaker, Vitals, WatchedServer};
 
 /// The most bytes of an answer, more than any other path answers: a page of metrics with 10,000 policies.
 const LONGEST: usize = 32 << 20;
@@ -73,6 +74,15 @@ impl WatchedServer for InsideDoor {
 
     fn open_breakers(&self) -> Vec<OpenBreaker> {
         self.app.upgrade().map(|app| app.decider.breakers.standing_open()).unwrap_or_default()
+    }
+
+    fn canaries(&self) -> Vec<Canary> {
+        self.app.upgrade().map(|app| app.decider.canaries()).unwrap_or_default()
+    }
+
+    fn set_canary_share(&self, policy: &str, text: &str, share: f64) -> bool {
+        let Some(app) = self.app.upgrade() else { return false };
+        app.decider.live().set.set_canary_share(policy, text, Portion::of(share))
     }
 
     fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {

@@ -164,6 +164,7 @@ mod tests {
         ("/v1/dry-run", "#dry-run"),
         ("/v1/policies", "#policies"),
         ("/v1/policies/NAME", "#policies-of-the-api"),
+        ("/v1/canaries/NAME", "policy-guide.md#try-a-limit-on-a-share-of-keys"),
         ("/v1/breakers", "#breakers"),
         ("/v1/breakers/NAME", "#breakers"),
         ("/v1/keys", "#blocks-for-all-policies"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue, LOCATION};
 use http::{Method, Request, StatusCode, Uri};
+use hyper::body::Bytes;
 use tidegate::visible;
 
 use super::request_body;
@@ -61,10 +62,24 @@ pub(super) async fn act(app: &App, request: Request<Body>) -> Result<Response, P
     let who = app.access.name_of(request.headers()).unwrap_or_default();
     let path = request.uri().path().to_owned();
     let sent = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
+    hand_over(sight, path, sent, who).await
+}
+
+/// Has the sight do what a body says that was sent to a path of its own, and answers what it told.
+///
+/// # Errors
+/// Whatever the sight finds wrong.
+pub(super) async fn hand_over(
+    sight: Arc<dyn Sight>,
+    path: String,
+    sent: Bytes,
+    who: Box<str>,
+) -> Result<Response, Problem> {
     // It may wait for the thread that counts, so not on a thread that decides.
     let told = tokio::task::spawn_blocking(move || sight.act(&path, &sent, &who)).await;
-    let told =
-        told.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the alerts cannot be reached"))?;
+    let told = told.map_err(|_| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "what the server sees cannot be reached")
+    })?;
     told_as(told)
 }
 

@@ -12,12 +12,15 @@ use tidegate::Cost;
 use tidegate::config::{Diagnostic, Severity};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{
-    ChargeOn, Deny, Direction, Glob, Holding, Learning, Limit, Match, OnStoreError, Over, Policy, Share, Want,
+    Canary, CanaryGuard, ChargeOn, Deny, Direction, Glob, Holding, Learning, Limit, Match, OnStoreError, Over,
+    Policy, Portion, Share, Want,
 };
 use tidegate::priority::Criticality;
+use tidegate::visible;
 
 use super::answer::mode;
-use super::request_body;
+use super::pages;
+use super::request_body::{self, CanaryBody};
 use crate::active_config::ActiveConfig;
 use crate::api_policies::MAX_TEXT;
 use crate::app::App;
@@ -74,7 +77,8 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
     Ok(tagged(&shown, &tag, request))
 }
 
-/// Adds whether a policy's conditions hold, and the rates that follow a number. Returns whether there was anything.
+/// Adds whether a policy's conditions hold, the share of its canary, and the rates that follow a number. Returns whether
+/// there was anything.
 fn add_in_force(shown: &mut Value, live: &ActiveConfig, at: usize) -> bool {
     let mut moving = false;
     if let Some(since) = live.unreached_since(at) {
@@ -85,6 +89,10 @@ fn add_in_force(shown: &mut Value, live: &ActiveConfig, at: usize) -> bool {
         if let Holding::Yes { below: Some(below) } = standing {
             shown["in_force_below"] = below.as_str().into();
         }
+        moving = true;
+    }
+    if let Some(share) = live.set.canary_share(at) {
+        shown["canary_share"] = share.as_f64().into();
         moving = true;
     }
     for limit in 0..live.set.policies()[at].limits.len() {
@@ -170,6 +178,7 @@ pub fn describe_policy(policy: &Policy) -> Value {
         "by": policy.by,
         "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),
+        "canary": policy.canary.as_ref().map(canary),
         "charge": match policy.charge {
             ChargeOn::Check => "on-check",
             ChargeOn::Failure => "on-failure",
@@ -195,6 +204,17 @@ pub fn describe_policy(policy: &Policy) -> Value {
             OnStoreError::Deny => "deny",
             OnStoreError::Local => "local",
         },
+    })
+}
+
+fn canary(canary: &Canary) -> Value {
+    let CanaryGuard { denied, keys_refused, failures, .. } = canary.guard;
+    json!({
+        "limit": limit(&canary.limit),
+        "share": canary.share.as_f64(),
+        "for_ms": millis_up(canary.lasts),
+        "guard": { "denied": denied.as_f64(), "keys_refused": keys_refused, "failures": failures.as_f64() },
+        "then": if canary.enforce { "enforce" } else { "hold" },
     })
 }
 
@@ -336,6 +356,49 @@ pub(super) fn of_lines(diagnostics: Vec<String>) -> Problem {
     let mistakes = if count == 1 { "mistake" } else { "mistakes" };
     let detail = format!("the policies are refused, {count} {mistakes}; nothing was changed");
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).with("diagnostics", diagnostics)
+}
+
+/// `POST /v1/canaries/{name}`: sets the share of the keys that a policy's canary decides, by hand; 0 stops it. If
+/// something sees decisions, it is told, and keeps the share.
+///
+/// # Errors
+/// 400 for a malformed body or a share out of range, 404 for a policy that does not exist or has no canary, and whatever
+/// the sight finds wrong.
+pub(crate) async fn set_canary(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
+    let token = app.access.name_of(request.headers());
+    let path = request.uri().path().to_owned();
+    let bytes = request_body::read(request, request_body::MAX_OPERATOR_BODY).await?;
+    let CanaryBody { share, reason } = request_body::canary(&bytes)?;
+    let reason = request_body::reason(reason)?;
+    let (name, text) = {
+        let live = app.decider.live();
+        let (_, policy) = find(&live.set, name)?;
+        let Some(canary) = &policy.canary else {
+            return Err(Problem::not_found(format!("policy {:?} has no canary", policy.name)));
+        };
+        let most = canary.share.as_f64();
+        if !(0.0..=most).contains(&share) {
+            let detail =
+                format!("share {share} is not possible; use 0 to stop it, or up to {most}, as its text says");
+            return Err(Problem::bad_request(detail).with("field", "share"));
+        }
+        (policy.name.clone(), canary.text.clone())
+    };
+    tracing::info!(
+        token = token.as_deref(),
+        policy = name,
+        share,
+        reason,
+        "the share of a canary is set by hand"
+    );
+    if let Some(sight) = app.decider.sight() {
+        return pages::hand_over(Arc::clone(sight), path, bytes, token.unwrap_or_default()).await;
+    }
+    if !app.decider.live().set.set_canary_share(&name, &text, Portion::of(share)) {
+        return Err(Problem::conflict(format!("policy {name:?} has another canary now; ask again")));
+    }
+    let done = format!("the canary of {} decides for {} of its keys", visible::name(&name), Portion::of(share));
+    Ok(json::shown(&json!({ "done": done })))
 }
 
 // Entity tags: whether the state that a caller knows is current.

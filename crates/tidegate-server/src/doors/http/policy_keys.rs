@@ -23,7 +23,7 @@ use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{Body, Response, json};
-use crate::decider::missing;
+use crate::decider::{limits_of, missing};
 use crate::problem::Problem;
 use crate::text::{moment, nearest, quoted};
 use crate::{requests, top_keys};
@@ -387,7 +387,8 @@ fn known(app: &App, live: &ActiveConfig, policy: usize) -> Vec<(String, KnownKey
 fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let policy = &live.set.policies()[at];
     let selects = |name: &str| {
-        let mut choices = policy.limits.iter().flat_map(|limit| limit.overrides.iter().chain(&limit.tiers));
+        let mut choices =
+            policy.deciding_limits().flat_map(|limit| limit.overrides.iter().chain(&limit.tiers));
         !policy.by.iter().any(|by| by == name) && choices.any(|choice| choice.by == name)
     };
     let (plan, key): (Vec<_>, Vec<_>) =
@@ -404,9 +405,7 @@ fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<D
 async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descriptor<'_>) -> Value {
     let standings = app.decider.keys.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
-    let words = &live.set.policies()[policy];
-    let limits = words.limits.iter().chain(&words.shadow_limit);
-    let depends_on = limits.map(|of| missing(of, key).collect::<Vec<_>>());
+    let depends_on = limits_of(&live.set, policy, key).map(|of| missing(of, key).collect::<Vec<_>>());
     let each = standings.into_iter().zip(depends_on).map(|((limit, standing), depends_on)| match standing {
         None => json!({ "limit": limit, "remaining": null, "depends_on": depends_on }),
         Some(standing) => json!({

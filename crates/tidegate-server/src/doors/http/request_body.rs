@@ -26,8 +26,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use self::check::{BatchSeed, BatchedCheck, CheckVisitor, DryRunVisitor, Object};
 pub(crate) use self::check::{CheckBody, DryRunBody};
-pub(crate) use self::operator::LabBody;
-use self::operator::{BlockVisitor, EXAMPLE_LAB, EXAMPLE_SIGNAL, LabVisitor, SignalVisitor, StringsVisitor};
+use self::operator::{
+    BlockVisitor, CanaryVisitor, EXAMPLE_CANARY, EXAMPLE_LAB, EXAMPLE_SIGNAL, LabVisitor, SignalVisitor,
+    StringsVisitor,
+};
+pub(crate) use self::operator::{CanaryBody, LabBody};
 pub(crate) use self::settlement::SettlementBody;
 use self::settlement::SettlementVisitor;
 use crate::body::{Body, BodyError};
@@ -227,6 +230,14 @@ pub(crate) fn extend(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
 /// As [`check()`].
 pub(crate) fn signal(bytes: &[u8]) -> Result<f64, Problem> {
     parse(bytes, EXAMPLE_SIGNAL, Object(SignalVisitor))
+}
+
+/// Reads the share of a canary, `{share, reason?}`.
+///
+/// # Errors
+/// As [`check()`].
+pub(crate) fn canary(bytes: &[u8]) -> Result<CanaryBody, Problem> {
+    parse(bytes, EXAMPLE_CANARY, Object(CanaryVisitor))
 }
 
 /// Reads an object of strings, in the order of `fields`; absent and null are `None`, except the first, which is

@@ -45,7 +45,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 42] = [
+pub(super) const ROUTES: [Route; 43] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -61,6 +61,7 @@ pub(super) const ROUTES: [Route; 42] = [
     read("GET, HEAD", "/v1/policies"),
     read("GET, HEAD", "/v1/policies/{name}"),
     admin("PUT, DELETE", "/v1/policies/{name}"),
+    admin("POST", "/v1/canaries/{name}"),
     read("GET, HEAD", "/v1/breakers"),
     read("GET, HEAD", "/v1/breakers/{name}"),
     admin("PUT", "/v1/breakers/{name}"),
@@ -144,7 +145,7 @@ impl Route {
     /// Reports whether all that a request asks for here is in its body.
     pub(super) fn reads_the_body_alone(&self) -> bool {
         let decides = self.required_scope == Some(Scope::Check) && self.methods == "POST";
-        decides || matches!(self.path, "/v1/signals/{name}" | "/v1/switches/{name}")
+        decides || matches!(self.path, "/v1/signals/{name}" | "/v1/switches/{name}" | "/v1/canaries/{name}")
     }
 
     fn is_at(&self, path: &str) -> bool {

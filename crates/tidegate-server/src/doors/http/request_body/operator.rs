@@ -129,7 +129,7 @@ impl<'de> Visitor<'de> for SignalVisitor {
         let mut value = None;
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
-                "value" => once(&mut value, "value", map.next_value_seed(Any(NumberVisitor))?)?,
+                "value" => once(&mut value, "value", map.next_value_seed(Any(NumberVisitor(VALUE)))?)?,
                 other => return Err(unknown(other, &["value"])),
             }
         }
@@ -137,13 +137,17 @@ impl<'de> Visitor<'de> for SignalVisitor {
     }
 }
 
-struct NumberVisitor;
+/// What the value of a signal is.
+const VALUE: &str = "`value` as a number such as 1200";
+
+/// Reads the number of which this says what it is.
+struct NumberVisitor(&'static str);
 
 impl Visitor<'_> for NumberVisitor {
     type Value = f64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`value` as a number such as 1200")
+        f.write_str(self.0)
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<f64, E> {
@@ -156,6 +160,43 @@ impl Visitor<'_> for NumberVisitor {
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<f64, E> {
         Ok(value)
+    }
+}
+
+/// The shortest body with all its fields, for error messages.
+pub(super) const EXAMPLE_CANARY: &str = "{\"share\": 0, \"reason\": \"customers complain\"}";
+
+/// The share of a canary that a person sets.
+#[derive(Debug)]
+pub(crate) struct CanaryBody {
+    pub(crate) share: f64,
+    pub(crate) reason: Option<String>,
+}
+
+pub(super) struct CanaryVisitor;
+
+impl<'de> Visitor<'de> for CanaryVisitor {
+    type Value = CanaryBody;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object such as {EXAMPLE_CANARY}")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CanaryBody, M::Error> {
+        const SHARE: &str = "`share` as a number such as 0.05";
+        let (mut share, mut reason) = (None, None);
+        while let Some(Text(field)) = map.next_key()? {
+            match field.as_ref() {
+                "share" => once(&mut share, "share", map.next_value_seed(Any(NumberVisitor(SHARE)))?)?,
+                "reason" => {
+                    let name = "reason";
+                    once(&mut reason, name, map.next_value_seed(Any(StringVisitor { name }))?)?;
+                }
+                other => return Err(unknown(other, &["share", "reason"])),
+            }
+        }
+        let share = share.ok_or_else(|| missing("share", "the share of the keys, from 0, which stops it"))?;
+        Ok(CanaryBody { share, reason: reason.flatten() })
     }
 }
 
