@@ -47,6 +47,8 @@ pub struct Seen {
     pub verdict: Verdict,
     /// Whether it passed with little left of the limit (`near_limit`).
     pub near: bool,
+    /// Whether the canary's limit decided: the key is in the canary's share.
+    pub canary: bool,
     /// The fingerprint of the key: the same key has the same one as long as the process runs.
     pub key: u64,
     /// Units asked for; more than `u32::MAX` count as that. 0 if none are: a list or a block refuses the request, or this
@@ -61,8 +63,8 @@ pub struct Seen {
 pub struct Changed {
     /// When, by the gate's clock.
     pub at: Tick,
-    /// What: `policies`, `refused` (a configuration that was not put in force), `key`, `breaker`, `switch`, `signal`, or
-    /// `alert` (a silence or a test message).
+    /// What: `policies`, `refused` (a configuration that was not put in force), `key`, `breaker`, `switch`, `signal`,
+    /// `alert` (a silence or a test message), or `canary`.
     pub what: &'static str,
     /// The name of the caller's token, `file`, `signal`, `cluster`, or empty if nobody is known.
     pub who: String,
@@ -166,6 +168,32 @@ pub struct OpenBreaker {
     pub probes: bool,
 }
 
+/// A canary of the policies in force: another limit, which decides for a share of a policy's keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Canary {
+    /// The name of its policy.
+    pub policy: String,
+    /// The canary as it was written, in one line. Another text is another canary.
+    pub text: String,
+    /// Its limit, in the words of the file.
+    pub limit: String,
+    /// The share of the keys that the file asks for, 0 to 1.
+    pub share: f64,
+    /// The share of the keys for which its limit decides now, 0 to 1.
+    pub in_force: f64,
+    /// How long it is tried.
+    pub lasts: Duration,
+    /// By how much more of its requests may be refused than of other keys', 0 to 1.
+    pub denied: f64,
+    /// How many of its keys may be refused that the policy's own limit would not refuse.
+    pub keys_refused: u64,
+    /// By how much more of its requests may fail than of other keys', 0 to 1.
+    pub failures: f64,
+    /// Whether its limit is put in force for all keys when its time is over and nothing spoke against it. Otherwise its
+    /// share stays as it is.
+    pub enforce: bool,
+}
+
 /// How many alerts of a rule fire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
@@ -188,6 +216,18 @@ pub trait WatchedServer: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Returns the canaries of the policies in force. Called once a second.
+    fn canaries(&self) -> Vec<Canary> {
+        Vec::new()
+    }
+
+    /// Sets the share of the keys for which a canary's limit decides, 0 to 1, from the next request on. Returns whether the
+    /// policy has a canary of this text; otherwise nothing is changed.
+    fn set_canary_share(&self, policy: &str, text: &str, share: f64) -> bool {
+        _ = (policy, text, share);
+        false
+    }
+
     /// Answers as the address for operators would, without a connection, to a caller with the request's headers. A stream
     /// (`/v1/events`, `/v1/live`) is answered with 406.
     fn ask(&self, request: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>>;
@@ -204,6 +244,12 @@ pub trait Sight: fmt::Debug + Send + Sync {
 
     /// Sees a decision. Never waits, and takes some nanoseconds. Returns whether [`Sight::named`] should follow.
     fn saw(&self, seen: Seen) -> bool;
+
+    /// Learns that a call ended which a canary policy let pass: whether it failed, and whether the canary's limit had decided
+    /// it. Never waits.
+    fn ended(&self, policy: u16, key: u64, canary: bool, failed: bool) {
+        _ = (policy, key, canary, failed);
+    }
 
     /// Learns the name of a key, in the form `client.ip=203.0.113.9`, and the digest that stands for it where names are
     /// hidden.
@@ -260,8 +306,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// Does what the body of an authorized `POST` to `/v1/alerts` says, and answers with JSON. `who`: the name of the
-    /// caller's token, or empty.
+    /// Does what the body of an authorized `POST` to `/v1/alerts` or `/v1/canaries/NAME` says, and answers with JSON. `path`
+    /// is as it was sent, escaped. `who`: the name of the caller's token, or empty.
     ///
     /// # Errors
     /// The status and the detail of a problem.
