@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn seen(key: u64, at: u64, cost: u32, verdict: Verdict) -> Seen {
-        Seen { policy: 1, verdict, near: false, key, cost, at: Tick::from_nanos(at * MS) }
+        Seen { policy: 1, verdict, near: false, canary: false, key, cost, at: Tick::from_nanos(at * MS) }
     }
 
     fn tried(traffic: &Traffic, quota: &Quota, from: u64, to: u64) -> Tried {

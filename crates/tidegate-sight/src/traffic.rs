@@ -209,7 +209,7 @@ impl Traffic {
 }
 
 /// Returns the smallest share at which a key stays, as a power of two.
-fn level_of(key: u64) -> u8 {
+pub(crate) fn level_of(key: u64) -> u8 {
     // At most 64.
     mixed(key).leading_zeros() as u8
 }
@@ -438,7 +438,7 @@ mod tests {
 
     fn seen(policy: u16, key: u64, at: u64) -> Seen {
         let at = Tick::from_nanos(at.saturating_mul(1_000_000));
-        Seen { policy, verdict: Verdict::Allowed, near: false, key, cost: 1, at }
+        Seen { policy, verdict: Verdict::Allowed, near: false, canary: false, key, cost: 1, at }
     }
 
     fn all(stretch: &Stretch<'_>) -> Vec<Kept> {

@@ -7,7 +7,7 @@ use super::*;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn seen(policy: u16, verdict: Verdict, key: u64, cost: u32) -> Seen {
-    Seen { policy, verdict, near: false, key, cost, at: Tick::EPOCH }
+    Seen { policy, verdict, near: false, canary: false, key, cost, at: Tick::EPOCH }
 }
 
 fn keys(busy: &[Busy]) -> Vec<(u64, u64)> {

@@ -38,7 +38,7 @@ fn begun() -> (Watch, Arc<MadeUp>) {
 }
 
 fn saw(watch: &Watch, policy: u16, verdict: Verdict, key: u64) -> bool {
-    watch.saw(Seen { policy, verdict, near: false, key, cost: 1, at: Tick::EPOCH })
+    watch.saw(Seen { policy, verdict, near: false, canary: false, key, cost: 1, at: Tick::EPOCH })
 }
 
 fn read(watch: &Watch, path: &str, query: &str) -> Value {
@@ -188,7 +188,7 @@ fn a_limit_is_tried_on_what_was_seen() {
     let policy = watch.policy("per-ip", Some(10.0));
     let saw = |key: u64, second: u64| {
         let at = Tick::from_secs(NOW + second);
-        watch.saw(Seen { policy, verdict: Verdict::Allowed, near: false, key, cost: 1, at })
+        watch.saw(Seen { policy, verdict: Verdict::Allowed, near: false, canary: false, key, cost: 1, at })
     };
     for number in 0..20 {
         saw(7, number / 10);
