@@ -54,8 +54,8 @@ const MOST_OF_A_KEY: f64 = 0.1;
 /// The fewest refusals beyond what is allowed that say anything.
 const LEAST_MORE: f64 = 5.0;
 
-/// By how many deviations of what is allowed there must be more.
-const DEVIATIONS: f64 = 1.5;
+/// By how many deviations of what is allowed there must be more than that.
+const DEVIATIONS: f64 = 1.0;
 
 /// The fewest requests of other keys by which the arithmetic is proven.
 const PROVEN_BY: u64 = 100;
@@ -305,7 +305,8 @@ impl Comparison {
         let fits = self.fits();
         let refused = self.keys_refused();
         if (fits || self.gain >= -ERROR.ln()) && refused > allowed.keys_refused as f64 {
-            return Some(format!("{refused:.0} keys refused > {}", allowed.keys_refused));
+            let noun = if refused > 1.0 { "keys" } else { "key" };
+            return Some(format!("{refused:.0} {noun} refused > {}", allowed.keys_refused));
         }
         let is_more_than_chance = |part: Part, shares: &Shares| {
             looks
