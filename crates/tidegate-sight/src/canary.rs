@@ -236,10 +236,10 @@ impl Canaries {
         if events.is_empty() {
             return;
         }
-        // A limit decides about the requests of a key in their order.
+        // A limit decides about the requests of a key in their order; what ended was decided before.
         events.sort_by_key(|event| match event {
             Event::Seen(seen) => seen.at,
-            Event::Ended(_) => Tick::EPOCH,
+            Event::Ended(_) => Tick::MAX,
         });
         let mut state = self.state.lock();
         for event in events.drain(..) {
@@ -350,10 +350,9 @@ impl Canaries {
         if !(0.0..=1.0).contains(&share) {
             return Err((400, "`share`: use the share of the keys, from 0 to 1".to_owned()));
         }
-        let reason = visible::line(reason.trim()).into_owned();
-        if reason.is_empty() || reason.len() > LONGEST_REASON {
-            let detail = format!("`reason`: say why in one line of at most {LONGEST_REASON} bytes");
-            return Err((400, detail));
+        let reason = visible::line(reason.as_deref().unwrap_or_default().trim()).into_owned();
+        if reason.len() > LONGEST_REASON {
+            return Err((400, format!("`reason`: say why in one line of at most {LONGEST_REASON} bytes")));
         }
         let text = {
             let state = self.state.lock();
@@ -411,7 +410,7 @@ impl Canaries {
 #[serde(deny_unknown_fields)]
 struct Asked {
     share: f64,
-    reason: String,
+    reason: Option<String>,
 }
 
 impl State {
@@ -494,9 +493,9 @@ fn shown(running: &Running, kept: &Kept, now: u64) -> Value {
 /// Says what state a canary is in: a word for its level, and words for people.
 fn in_words(running: &Running, kept: &Kept, now: u64) -> (&'static str, String) {
     let Running { canary, figures, .. } = running;
-    let by = |who: &str, reason: &str| match who {
-        "" => format!(": {reason}"),
-        who => format!(" by {who}: {reason}"),
+    let by = |who: &str, reason: &str| {
+        let who = if who.is_empty() { String::new() } else { format!(" by {who}") };
+        if reason.is_empty() { who } else { format!("{who}: {reason}") }
     };
     match &kept.last {
         Some(Last::RolledBack { at, why }) => {
