@@ -245,8 +245,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// Sees a decision. Never waits, and takes some nanoseconds. Returns whether [`Sight::named`] should follow.
     fn saw(&self, seen: Seen) -> bool;
 
-    /// Learns that a call ended which a canary policy let pass: whether it failed, and whether the canary's limit had decided
-    /// it. Never waits.
+    /// Learns that a call ended which a canary policy let pass: whether it failed, and whether the canary's limit had
+    /// decided it. Never waits.
     fn ended(&self, policy: u16, key: u64, canary: bool, failed: bool) {
         _ = (policy, key, canary, failed);
     }
@@ -312,8 +312,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Does what the body of an authorized `POST` to `/v1/alerts` or `/v1/canaries/NAME` says, and answers with JSON. `path`
-    /// is as it was sent, escaped. `who`: the name of the caller's token, or empty.
+    /// Does what the body of an authorized `POST` to `/v1/alerts` or `/v1/canaries/NAME` says, and answers with JSON.
+    /// `path` is as it was sent, escaped. `who`: the name of the caller's token, or empty.
     ///
     /// # Errors
     /// The status and the detail of a problem.

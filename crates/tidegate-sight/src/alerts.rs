@@ -22,7 +22,7 @@ use tidegate_server::Firing;
 
 pub(crate) use self::delivery::Delivery;
 use self::messages::{Outbox, Standing};
-pub(crate) use self::rules::{Before, Key, Second, UnusualPolicy};
+pub(crate) use self::rules::{Before, Key, RolledBack, Second, UnusualPolicy};
 use self::rules::{Found, Rule, Rules};
 use crate::history::History;
 

@@ -145,6 +145,7 @@ impl Board {
         add(&mut row.counts, Series::AskedUnits, asked);
         add(&mut row.counts, Series::AdmittedUnits, admitted);
         add(&mut row.counts, Series::Near, u64::from(seen.near));
+        add(&mut row.counts, Series::CanaryDenied, u64::from(seen.canary && seen.verdict == Verdict::Denied));
         if seen.verdict == Verdict::Denied {
             row.refused.get_or_insert_default().note(self.minute, seen.key);
         }
@@ -322,13 +323,17 @@ mod tests {
         board.note(&seen(b, Verdict::Allowed, 1, 2));
         board.note(&Seen { near: true, ..seen(b, Verdict::Delayed, 1, 5) });
         board.note(&seen(b, Verdict::WouldDeny, 1, 5));
+        board.note(&Seen { canary: true, ..seen(b, Verdict::Denied, 1, 0) });
+        board.note(&Seen { canary: true, ..seen(b, Verdict::Over, 1, 0) });
         let span = board.end_second(120, ServerCounts::default());
         let counts = span.policies[0].1;
         assert_eq!((span.at, span.policies.len(), span.policies[0].0), (120, 1, b));
         let expected = [
             (Series::Allowed, 1),
             (Series::Delayed, 1),
-            (Series::Denied, 1),
+            (Series::Denied, 2),
+            (Series::Over, 1),
+            (Series::CanaryDenied, 1),
             (Series::Near, 1),
             (Series::WouldDeny, 1),
             (Series::KeysRefused, 1),

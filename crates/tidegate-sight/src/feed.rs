@@ -33,6 +33,22 @@ const UNASKED: u64 = 64;
 /// Feeds that a thread remembers its rings of. A process has one; tests have several.
 const REMEMBERED: usize = 4;
 
+/// What a door tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Seen(Seen),
+    Ended(Ended),
+}
+
+/// A call that a policy with a canary let pass has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) policy: u16,
+    pub(crate) key: u64,
+    pub(crate) canary: bool,
+    pub(crate) failed: bool,
+}
+
 /// The rings of all threads, and the keys whose names are wanted.
 #[derive(Debug)]
 pub(crate) struct Feed {
@@ -113,23 +129,33 @@ impl Feed {
     /// is dropped, and counted, if the ring is full, if there are 256 rings, or if the thread is ending.
     #[inline]
     pub(crate) fn append(&self, seen: Seen) -> bool {
+        self.write(packed(&seen));
+        let mark = mark(seen.policy, seen.key);
+        // Relaxed, here and below: a name that is told once too often, or a second later, does no harm.
+        self.wanted[slot(mark)].load(Ordering::Relaxed) == mark
+            || seen.verdict == Verdict::Denied && self.is_unnamed(mark)
+    }
+
+    /// Appends the end of a call, as [`Self::append`] appends a decision.
+    pub(crate) fn append_ended(&self, ended: Ended) {
+        self.write(packed_end(ended));
+    }
+
+    #[inline]
+    fn write(&self, event: Packed) {
         let has_ring = WRITERS.try_with(|writers| {
             let Ok(mut writers) = writers.try_borrow_mut() else { return false };
             if let Some(writer) = writers.first_mut()
                 && writer.feed == self.id
             {
-                writer.write(&seen);
+                writer.write(event);
                 return true;
             }
-            self.append_first(&mut writers, &seen)
+            self.append_first(&mut writers, event)
         });
         if !has_ring.unwrap_or(false) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        let mark = mark(seen.policy, seen.key);
-        // Relaxed, here and below: a name that is told once too often, or a second later, does no harm.
-        self.wanted[slot(mark)].load(Ordering::Relaxed) == mark
-            || seen.verdict == Verdict::Denied && self.is_unnamed(mark)
     }
 
     /// Returns whether to ask for the name of a refused key.
@@ -149,7 +175,7 @@ impl Feed {
 
     /// Appends with a ring that this thread used before another feed's, or with a new one. Returns whether there is one.
     #[cold]
-    fn append_first(&self, writers: &mut Vec<Writer>, seen: &Seen) -> bool {
+    fn append_first(&self, writers: &mut Vec<Writer>, event: Packed) -> bool {
         if let Some(at) = writers.iter().position(|writer| writer.feed == self.id) {
             writers.swap(0, at);
         } else {
@@ -158,7 +184,7 @@ impl Feed {
             writers.insert(0, Writer { feed: self.id, ring, head: 0, tail: 0 });
         }
         if let Some(writer) = writers.first_mut() {
-            writer.write(seen);
+            writer.write(event);
         }
         true
     }
@@ -182,7 +208,7 @@ impl Feed {
     /// have ended. Returns how many events the fullest ring held.
     ///
     /// Calls from several threads take turns.
-    pub(crate) fn drain(&self, mut each: impl FnMut(Seen)) -> u64 {
+    pub(crate) fn drain(&self, mut each: impl FnMut(Event)) -> u64 {
         let mut rings = self.rings.lock();
         rings.append(&mut self.joined.lock());
         let (before, mut fullest) = (rings.len(), 0_u64);
@@ -239,7 +265,7 @@ impl Ring {
     }
 
     /// Hands over the new events.
-    fn read(&self, each: &mut impl FnMut(Seen)) -> Taken {
+    fn read(&self, each: &mut impl FnMut(Event)) -> Taken {
         // Acquire: pairs with the Release in `write`, so the events are whole. The others are Relaxed: `read` is written
         // here only, and a drop that is not seen yet is seen the next time.
         let head = self.written.events.load(Ordering::Acquire);
@@ -270,7 +296,7 @@ struct Taken {
 impl Writer {
     /// Writes an event, or counts it as dropped if there is no room.
     #[inline]
-    fn write(&mut self, seen: &Seen) {
+    fn write(&mut self, [key, at, rest]: Packed) {
         let ring = &*self.ring;
         if self.head - self.tail >= EVENTS as u64 {
             self.tail = ring.read.events.load(Ordering::Acquire);
@@ -282,7 +308,6 @@ impl Writer {
             }
         }
         let event = &ring.events[self.head as usize % EVENTS];
-        let [key, at, rest] = packed(seen);
         event[0].store(key, Ordering::Relaxed);
         event[1].store(at, Ordering::Relaxed);
         event[2].store(rest, Ordering::Relaxed);
@@ -291,27 +316,42 @@ impl Writer {
     }
 }
 
-/// The key, the tick, and from the lowest bit on: cost (32 bits), policy (16), verdict (8), near (8).
+/// The key, the tick, and from the lowest bit on: cost (32 bits), policy (16), verdict (8), near, canary.
+type Packed = [u64; 3];
+
+/// Whether it passed with little left, and whether the canary's limit decided.
+const NEAR: u64 = 1 << 56;
+const CANARY: u64 = 1 << 57;
+
+/// In the place of the verdict: a call has ended. In the place of the cost, whether it failed.
+const ENDED: u8 = 7;
+
 #[inline]
-fn packed(seen: &Seen) -> [u64; 3] {
+fn packed(seen: &Seen) -> Packed {
     let rest = u64::from(seen.cost)
         | (u64::from(seen.policy) << 32)
         | (u64::from(seen.verdict as u8) << 48)
-        | (u64::from(seen.near) << 56);
+        | (u64::from(seen.near) * NEAR)
+        | (u64::from(seen.canary) * CANARY);
     [seen.key, seen.at.as_nanos(), rest]
 }
 
-fn unpacked([key, at, rest]: [u64; 3]) -> Seen {
-    Seen {
-        policy: (rest >> 32) as u16,
-        verdict: verdict_of((rest >> 48) as u8),
-        near: rest >> 56 != 0,
-        // Not carried yet.
-        canary: false,
-        key,
-        cost: rest as u32,
-        at: Tick::from_nanos(at),
+fn packed_end(ended: Ended) -> Packed {
+    let rest = u64::from(ended.failed)
+        | (u64::from(ended.policy) << 32)
+        | (u64::from(ENDED) << 48)
+        | (u64::from(ended.canary) * CANARY);
+    [ended.key, 0, rest]
+}
+
+fn unpacked([key, at, rest]: Packed) -> Event {
+    let (policy, cost, verdict) = ((rest >> 32) as u16, rest as u32, (rest >> 48) as u8);
+    let canary = rest & CANARY != 0;
+    if verdict == ENDED {
+        return Event::Ended(Ended { policy, key, canary, failed: cost != 0 });
     }
+    let (verdict, near) = (verdict_of(verdict), rest & NEAR != 0);
+    Event::Seen(Seen { policy, verdict, near, canary, key, cost, at: Tick::from_nanos(at) })
 }
 
 /// Returns the verdict whose number this is.
@@ -339,7 +379,7 @@ mod tests {
             policy,
             verdict,
             near: number.is_multiple_of(3),
-            canary: false,
+            canary: number.is_multiple_of(5),
             key: number,
             cost: number as u32 ^ 0xFFFF_0000,
             at: Tick::from_nanos(u64::MAX - number),
@@ -361,8 +401,17 @@ mod tests {
         .enumerate()
         {
             let seen = Seen { verdict, ..event(u16::MAX, number as u64) };
-            assert_eq!(unpacked(packed(&seen)), seen);
+            assert_eq!(unpacked(packed(&seen)), Event::Seen(seen));
         }
+        for (canary, failed) in [(false, false), (false, true), (true, false), (true, true)] {
+            let ended = Ended { policy: u16::MAX, key: u64::MAX, canary, failed };
+            assert_eq!(unpacked(packed_end(ended)), Event::Ended(ended));
+        }
+    }
+
+    fn decided(event: Event) -> Seen {
+        let Event::Seen(seen) = event else { panic!("{event:?}") };
+        seen
     }
 
     /// The reader reads while four threads write: what arrives is whole, in the order of its thread, and never twice; what
@@ -372,7 +421,8 @@ mod tests {
         const EACH: u64 = 50_000;
         let feed = Feed::new();
         let (mut next, mut received) = ([0; 4], 0);
-        let mut check = |seen: Seen| {
+        let mut check = |told: Event| {
+            let seen = decided(told);
             assert_eq!(seen, event(seen.policy, seen.key));
             let next: &mut u64 = &mut next[usize::from(seen.policy)];
             assert!(seen.key >= *next, "{seen:?} after {next}");
@@ -401,7 +451,7 @@ mod tests {
         feed.drain(&mut check);
         assert_eq!(received + feed.dropped(), 4 * EACH);
         assert!(received >= 4 * EVENTS as u64, "{received}");
-        feed.drain(|seen| panic!("{seen:?} came twice"));
+        feed.drain(|told| panic!("{told:?} came twice"));
         assert_eq!(feed.count.load(Ordering::Relaxed), 0, "rings of ended threads are let go");
     }
 
@@ -412,11 +462,12 @@ mod tests {
             feed.append(event(1, number));
         }
         let mut keys = Vec::new();
-        assert_eq!(feed.drain(|seen| keys.push(seen.key)), EVENTS as u64);
+        assert_eq!(feed.drain(|told| keys.push(decided(told).key)), EVENTS as u64);
         assert_eq!(feed.dropped(), 100);
         assert!(keys.iter().copied().eq(0..EVENTS as u64));
         feed.append(event(1, 7));
-        assert_eq!((feed.drain(|_| ()), feed.dropped()), (1, 100));
+        feed.append_ended(Ended { policy: 1, key: 7, canary: true, failed: true });
+        assert_eq!((feed.drain(|_| ()), feed.dropped()), (2, 100));
     }
 
     #[test]

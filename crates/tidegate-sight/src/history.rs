@@ -1,4 +1,4 @@
-//! What was: counts of each second, minute and hour, the changes, and the alerts.
+//! What was: counts of each second, minute and hour, the changes, the alerts, and what became of canaries.
 //!
 //! | spans | for | where |
 //! |---|---|---|
@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 
 use self::codec::Row;
 use self::file::{Location, MOST_IN_MEMORY, MOST_STORED};
-pub(crate) use self::file::{MOST_ALERTS, MOST_CHANGES};
+pub(crate) use self::file::{MOST_ALERTS, MOST_CANARIES, MOST_CHANGES};
 pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
 use self::writer::{Memory, Order, Writer};
@@ -78,7 +78,7 @@ pub(crate) struct HistoryState {
 /// The most points of one reading: the hours of 90 days. A day of minutes is less.
 const MOST_POINTS: u64 = 90 * 24;
 
-/// The most orders to write that wait: one for the end of a server, the others for tests.
+/// The most orders to write that wait: for what must not be lost, and for tests.
 const MOST_ORDERS: usize = 8;
 
 /// The history of a server. Dropping it writes what has not been written.
@@ -244,6 +244,25 @@ impl History {
         let memory = self.memory.lock();
         let newest = memory.alerts.texts.iter().rev().take(most);
         newest.map(|(number, text)| (*number, String::from(&**text))).collect()
+    }
+
+    /// Keeps what became of a canary as [`History::put_change`] keeps a change: the 256 of the highest numbers, and at most
+    /// 1 MiB.
+    pub(crate) fn put_canary(&self, number: u64, text: &str) {
+        self.memory.lock().canaries.put(number, Arc::from(text));
+    }
+
+    /// Returns what became of canaries, that of the highest numbers first.
+    pub(crate) fn canaries(&self) -> Vec<(u64, String)> {
+        let memory = self.memory.lock();
+        let newest = memory.canaries.texts.iter().rev();
+        newest.map(|(number, text)| (*number, String::from(&**text))).collect()
+    }
+
+    /// Has what was kept written at once, and does not wait for it. If that cannot be, it is written within a minute.
+    pub(crate) fn write_soon(&self) {
+        let (done, _) = mpsc::sync_channel(1);
+        let _ = self.orders.lock().as_ref().map(|orders| orders.try_send(done));
     }
 
     pub(crate) fn state(&self) -> HistoryState {

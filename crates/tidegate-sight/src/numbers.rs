@@ -68,6 +68,8 @@ series! {
     AdmittedUnits = "admitted_units",
     /// Of the rate, what the busiest key was admitted, in per mille; 0 where ten seconds of the rate are less than a unit.
     HottestShare = "hottest_share",
+    /// Of the denied, those that the limit of a canary decided. Files of earlier builds have none.
+    CanaryDenied = "canary_denied",
 }
 
 series! {

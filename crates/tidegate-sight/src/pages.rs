@@ -161,6 +161,7 @@ impl Page {
     /// Does what a form says. Returns where to go on.
     async fn take(&self, ctx: &Context<'_>) -> Result<String, PageError> {
         match self {
+            Self::Policy(name) => policy::post(ctx, name).await,
             Self::Key(policy) => key::post(ctx, policy).await,
             Self::Why => why::post(ctx).await,
             Self::Guards => guards::post(ctx).await,

@@ -209,7 +209,7 @@ impl Traffic {
 }
 
 /// Returns the smallest share at which a key stays, as a power of two.
-fn level_of(key: u64) -> u8 {
+pub(crate) fn level_of(key: u64) -> u8 {
     // At most 64.
     mixed(key).leading_zeros() as u8
 }

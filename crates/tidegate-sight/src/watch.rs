@@ -4,8 +4,9 @@
 //! their lists, and one JSON text to all listeners. It holds the watch weakly, so it ends with it. Readers and the thread
 //! share one lock, which no door ever takes for a decision.
 //!
-//! Locks are taken in this order: that of a trial, the history's, then the state's, then that of the alerts. So nothing asks
-//! the history while it holds the state, and a limit is tried while others go on; the alerts ask the history alone.
+//! Locks are taken in this order: that of a trial, the history's, then the state's, then those of the alerts and of the
+//! canaries. So nothing asks the history while it holds the state, and a limit is tried while others go on; alerts and
+//! canaries ask the history alone.
 
 mod facts;
 mod live;
@@ -28,6 +29,7 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use http::{Request, Response, StatusCode};
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
@@ -39,10 +41,11 @@ use tokio::sync::watch;
 
 use self::query::{DEFAULT_WINDOW, LONGEST_WINDOW, Pairs, Wrong, unknown_policy};
 use crate::alerts::{Alerts, Delivery};
-use crate::board::{Board, LastMinute};
+use crate::board::{Board, LastMinute, OTHERS};
 use crate::busiest::{Busiest, Named};
+use crate::canary::Canaries;
 use crate::changes::Changes;
-use crate::feed::{EVENTS, Feed};
+use crate::feed::{EVENTS, Ended, Event, Feed};
 use crate::history::{History, MOST_ALERTS, MOST_CHANGES};
 use crate::lab::{self, Limit, NotTried};
 use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
@@ -91,7 +94,8 @@ pub enum OpenError {
 /// Sees the decisions of a server, and answers its pages.
 ///
 /// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 4 MiB for refusals
-/// that wait to be recorded, 36 MiB for the requests of the last hour, and what the busiest keys and the history take.
+/// that wait to be recorded, 36 MiB for the requests of the last hour, 48 MiB for canaries if there are 32, and what the
+/// busiest keys and the history take.
 /// Trying a limit takes as much again as those requests. What happens faster than it can be counted is dropped, and the
 /// number dropped is shown.
 pub struct Watch {
@@ -104,6 +108,7 @@ pub struct Watch {
     pub(crate) lines: Mutex<live::Lines>,
     changes: Changes,
     alerts: Alerts,
+    pub(crate) canaries: Canaries,
     pages: Pages,
     /// Held while a limit is tried.
     trial: Mutex<()>,
@@ -205,6 +210,7 @@ impl Watch {
             state: Mutex::new(State::new(now)),
             changes: Changes::new(Arc::clone(&history)),
             alerts: Alerts::new(Arc::clone(&history), delivery, now),
+            canaries: Canaries::new(Arc::clone(&history)),
             history,
             lines: Mutex::default(),
             pages: Pages::new(),
@@ -219,6 +225,7 @@ impl Watch {
     /// how long to wait until the next turn.
     fn turn(&self, now_ms: u64) -> Duration {
         let Some(server) = self.server.get() else { return PAUSE };
+        let (guarded, mut of_canaries) = (self.canaries.guarded(), Vec::new());
         let (fullest, ended) = {
             let mut state = self.state.lock();
             let state = &mut *state;
@@ -227,14 +234,25 @@ impl Watch {
             for Told { policy, key, named } in told {
                 state.busiest.learn(policy, key, named);
             }
-            let fullest = self.feed.drain(|seen| {
-                state.board.note(&seen);
-                state.busiest.note(&seen);
-                state.traffic.note(&seen);
+            let fullest = self.feed.drain(|event| {
+                let policy = match &event {
+                    Event::Seen(seen) => {
+                        state.board.note(seen);
+                        state.busiest.note(seen);
+                        state.traffic.note(seen);
+                        seen.policy
+                    }
+                    Event::Ended(ended) => ended.policy,
+                };
+                if guarded.contains(&policy) {
+                    self.canaries.keep(&mut of_canaries, event);
+                }
             });
             (fullest, state.begin_second(now_ms / 1_000))
         };
+        self.canaries.follow(&mut of_canaries);
         if let Some(ended) = ended {
+            self.guard_canaries(&**server);
             self.end_second(ended, &server.vitals(), server.open_breakers());
         }
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
@@ -243,6 +261,32 @@ impl Watch {
     /// Takes a turn. A panic costs that turn, and not all further ones: nobody else counts. The log has it.
     fn turn_at_any_rate(&self, now_ms: u64) -> Duration {
         catch_unwind(AssertUnwindSafe(|| self.turn(now_ms))).unwrap_or(PAUSE)
+    }
+
+    /// Has the canaries judged, and the server do what follows.
+    fn guard_canaries(&self, server: &dyn WatchedServer) {
+        let canaries = server.canaries();
+        let (now, configuration, canaries) = {
+            let state = self.state.lock();
+            let numbered = canaries.into_iter().map(|canary| {
+                let policy = state.board.number_of(&canary.policy);
+                (policy.unwrap_or(OTHERS), canary)
+            });
+            (state.second, state.vitals.configuration.0, numbered.collect::<Vec<_>>())
+        };
+        for order in self.canaries.second(now, &canaries) {
+            let is_done = server.set_canary_share(&order.policy, &order.text, order.share);
+            if let Some(text) = order.change.filter(|_| is_done) {
+                self.changes.note(Changed {
+                    at: SystemClock::new().now(),
+                    what: "canary",
+                    who: "guard".to_owned(),
+                    reason: String::new(),
+                    text,
+                    configuration,
+                });
+            }
+        }
     }
 
     /// Ends the second that began at `at`.
@@ -402,6 +446,10 @@ impl Sight for Watch {
         self.feed.append(seen)
     }
 
+    fn ended(&self, policy: u16, key: u64, canary: bool, failed: bool) {
+        self.feed.append_ended(Ended { policy, key, canary, failed });
+    }
+
     fn named(&self, policy: u16, key: u64, name: &str, digest: &str) {
         let told = Told { policy, key, named: Named::new(name, digest) };
         let mut waiting = self.told.lock();
@@ -417,6 +465,7 @@ impl Sight for Watch {
     }
 
     fn configured(&self, number: u64, policies: &str) {
+        self.canaries.configured(policies);
         if let Some(record) = &self.record {
             record.configured(number, policies);
         }
@@ -479,18 +528,25 @@ impl Sight for Watch {
     }
 
     fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
-        if path != "/v1/alerts" {
-            return Err((404, "there is nothing at this path".to_owned()));
-        }
         let (now, configuration) = {
             let state = self.state.lock();
             (state.second, state.vitals.configuration.0)
         };
-        let done = self.alerts.act(body, who, now).map_err(query::bad)?;
+        let (what, done) = if path == "/v1/alerts" {
+            ("alert", self.alerts.act(body, who, now).map_err(query::bad)?)
+        } else {
+            let policy = path.strip_prefix("/v1/canaries/").map(percent_decode_str);
+            let policy = policy.and_then(|policy| policy.decode_utf8().ok());
+            let nothing = || -> Wrong { (404, "there is nothing at this path".to_owned()) };
+            let policy = policy.ok_or_else(nothing)?;
+            let not_begun = || -> Wrong { (503, "the server has not begun yet".to_owned()) };
+            let server = self.server.get().ok_or_else(not_begun)?;
+            ("canary", self.canaries.act(&policy, body, who, now, &**server)?)
+        };
         let answer = json!({ "done": done.text }).to_string();
         self.changes.note(Changed {
             at: SystemClock::new().now(),
-            what: "alert",
+            what,
             who: who.to_owned(),
             reason: done.reason,
             text: done.text,

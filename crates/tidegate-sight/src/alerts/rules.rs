@@ -11,6 +11,7 @@
 //! | `breaker-trips` | a breaker is not closed for 30 s, or opened 3 times in 5 min | | 1 min |
 //! | `store-away`, `config-refused` | the server says so | 1 min | 1 min |
 //! | `sight-dropped` | an event found its ring full | | 5 min |
+//! | `canary-rolled-back` | the guard keeps a canary from deciding | | |
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,10 +33,11 @@ pub(crate) enum Rule {
     StoreAway,
     ConfigRefused,
     SightDropped,
+    CanaryRolledBack,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::DeniedUnusual,
         Self::CustomerCut,
         Self::TenantNear,
@@ -43,6 +45,7 @@ impl Rule {
         Self::StoreAway,
         Self::ConfigRefused,
         Self::SightDropped,
+        Self::CanaryRolledBack,
     ];
 
     pub(crate) const fn word(self) -> &'static str {
@@ -54,6 +57,7 @@ impl Rule {
             Self::StoreAway => "store-away",
             Self::ConfigRefused => "config-refused",
             Self::SightDropped => "sight-dropped",
+            Self::CanaryRolledBack => "canary-rolled-back",
         }
     }
 
@@ -93,6 +97,16 @@ pub(crate) struct UnusualPolicy {
     pub(crate) usual: f64,
 }
 
+/// A canary that the guard has rolled back.
+#[derive(Clone, Debug)]
+pub(crate) struct RolledBack {
+    pub(crate) policy: String,
+    /// Since when, in seconds since 1970.
+    pub(crate) since: u64,
+    /// `31 keys refused > 20`.
+    pub(crate) why: String,
+}
+
 /// What is known at the end of a second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Second<'s> {
@@ -100,6 +114,7 @@ pub(crate) struct Second<'s> {
     pub(crate) now: u64,
     pub(crate) unusual: Vec<UnusualPolicy>,
     pub(crate) breakers: Vec<OpenBreaker>,
+    pub(crate) rolled_back: Vec<RolledBack>,
     /// The kind of the store.
     pub(crate) store: &'s str,
     pub(crate) store_away: Option<&'s str>,
@@ -219,6 +234,7 @@ impl Rules {
         all.extend(self.cut.firing().cloned());
         all.extend(self.near.firing().cloned());
         self.open_breakers(second, &mut all);
+        all.extend(second.rolled_back.iter().map(canary_found));
         self.server(second, &mut all);
         all
     }
@@ -338,6 +354,18 @@ impl Rules {
             let since = self.dropped.since.unwrap_or(now);
             all.push(of_server(Rule::SightDropped, since, text.to_owned(), "/ui/"));
         }
+    }
+}
+
+fn canary_found(canary: &RolledBack) -> Found {
+    let RolledBack { policy, since, why } = canary;
+    Found {
+        rule: Rule::CanaryRolledBack,
+        policy: policy.clone(),
+        key: String::new(),
+        since: *since,
+        text: format!("the canary of `{}` is rolled back: {why}", visible::name(policy)),
+        path: page_of(policy),
     }
 }
 

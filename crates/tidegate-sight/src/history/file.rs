@@ -1,4 +1,4 @@
-//! The file of the history, `history.redb`: blocks of counts, the changes, and the alerts.
+//! The file of the history, `history.redb`: blocks of counts, the changes, the alerts, and what became of canaries.
 //!
 //! It stands beside the counters' file and shares nothing with it. [`redb`] manages it: each write is there completely
 //! or not at all. Each write has a number, which is in the file too: whoever holds counts that a write of that number
@@ -25,12 +25,12 @@ pub(crate) const NAME: &str = "history.redb";
 pub(crate) const DAMAGED: &str = "history.redb.damaged";
 
 /// The most bytes of the file, but for the engine's own pages, under a mebibyte. The engine doubles the file when it is
-/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`], the changes and
-/// the alerts.
+/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`] and the lines.
 pub(crate) const MOST_IN_FILE: u64 = 64 << 20;
 
 /// The most bytes of blocks, with their names. Beyond, the oldest hour goes.
-pub(crate) const MOST_STORED: u64 = MOST_IN_FILE / 2 - MOST_CHANGES_BYTES as u64 - MOST_ALERTS_BYTES as u64;
+pub(crate) const MOST_STORED: u64 =
+    MOST_IN_FILE / 2 - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_CANARIES_BYTES) as u64;
 
 /// The same without a folder: what is in memory is at most four times as much.
 pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;
@@ -43,14 +43,19 @@ pub(crate) const MOST_CHANGES_BYTES: usize = 8 << 20;
 pub(crate) const MOST_ALERTS: usize = 1_000;
 pub(crate) const MOST_ALERTS_BYTES: usize = 2 << 20;
 
+/// The most canaries of which it is kept what became of them, and the most bytes of their text: four kilobytes each.
+pub(crate) const MOST_CANARIES: usize = 256;
+pub(crate) const MOST_CANARIES_BYTES: usize = 1 << 20;
+
 /// The format version that this build writes, and the newest that it reads.
 const FORM: u64 = 1;
 
 /// By tier, beginning, and name of the policy.
 const BLOCKS: TableDefinition<'_, (u8, u64, &str), &[u8]> = TableDefinition::new("blocks");
 const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
-/// A file of an earlier build lacks it until the first write.
+/// A file of an earlier build lacks these until the first write.
 const ALERTS: TableDefinition<'_, u64, &str> = TableDefinition::new("alerts");
+const CANARIES: TableDefinition<'_, u64, &str> = TableDefinition::new("canaries");
 const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 
 /// Where the history is kept.
@@ -72,6 +77,7 @@ pub(crate) struct Opened {
     pub(crate) written: u64,
     pub(crate) changes: BTreeMap<u64, Arc<str>>,
     pub(crate) alerts: BTreeMap<u64, Arc<str>>,
+    pub(crate) canaries: BTreeMap<u64, Arc<str>>,
     pub(crate) extent: Extent,
 }
 
@@ -97,6 +103,7 @@ pub(crate) struct Work<'w> {
     pub(crate) deltas: &'w Deltas,
     pub(crate) changes: &'w NewLines,
     pub(crate) alerts: &'w NewLines,
+    pub(crate) canaries: &'w NewLines,
     /// By which age blocks are removed; `None`: by none, because the clock is in doubt.
     pub(crate) now: Option<u64>,
     pub(crate) most_stored: u64,
@@ -116,8 +123,8 @@ fn read(file: EngineFile) -> Result<Opened, FileError> {
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
     }
-    let Contents { changes, alerts, extent } = file.contents()?;
-    Ok(Opened { file, written: state.written, changes, alerts, extent })
+    let Contents { changes, alerts, canaries, extent } = file.contents()?;
+    Ok(Opened { file, written: state.written, changes, alerts, canaries, extent })
 }
 
 struct FileState {
@@ -129,6 +136,7 @@ struct FileState {
 struct Contents {
     changes: BTreeMap<u64, Arc<str>>,
     alerts: BTreeMap<u64, Arc<str>>,
+    canaries: BTreeMap<u64, Arc<str>>,
     extent: Extent,
 }
 
@@ -166,13 +174,13 @@ impl HistoryFile {
             let (key, block) = block?;
             extent.stored += stored(key.value().2, block.value());
         }
-        let changes = lines(&reading.open_table(CHANGES)?)?;
-        let alerts = match reading.open_table(ALERTS) {
-            Ok(table) => lines(&table)?,
-            Err(TableError::TableDoesNotExist(_)) => BTreeMap::new(),
-            Err(error) => return Err(error.into()),
+        let table = |table: TableDefinition<'_, u64, &'static str>| match reading.open_table(table) {
+            Ok(table) => lines(&table),
+            Err(TableError::TableDoesNotExist(_)) => Ok(BTreeMap::new()),
+            Err(error) => Err(error.into()),
         };
-        Ok(Contents { changes, alerts, extent })
+        let changes = lines(&reading.open_table(CHANGES)?)?;
+        Ok(Contents { changes, alerts: table(ALERTS)?, canaries: table(CANARIES)?, extent })
     }
 
     /// Returns whether the file is still there under its name.
@@ -242,7 +250,8 @@ impl HistoryFile {
             }
             let oldest = oldest(&table, packer)?;
             drop(table);
-            for (table, lines) in [(CHANGES, work.changes), (ALERTS, work.alerts)] {
+            let all = [(CHANGES, work.changes), (ALERTS, work.alerts), (CANARIES, work.canaries)];
+            for (table, lines) in all {
                 let mut table = writing.open_table(table)?;
                 for (number, text) in &lines.new {
                     table.insert(number, &**text)?;

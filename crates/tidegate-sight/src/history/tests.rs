@@ -299,3 +299,18 @@ fn alerts_are_kept_beside_the_changes_and_survive_a_restart() {
     assert_eq!((history.alerts(9_999).len(), history.changes(9).len()), (MOST_ALERTS, 1));
     assert_eq!(history.alerts(1), [(1_003, "resolved".to_owned())]);
 }
+
+#[test]
+fn what_became_of_canaries_is_kept_and_an_older_file_has_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = open(folder.path());
+    history.put_change(1, "a change");
+    history.flush();
+    assert!(history.canaries().is_empty());
+    (1..=260).for_each(|number| history.put_canary(number, "runs"));
+    history.put_canary(260, "rolled back");
+    history.write_soon();
+    drop(history);
+    let kept = open(folder.path()).canaries();
+    assert_eq!((kept.len(), &kept[0]), (MOST_CANARIES, &(260, "rolled back".to_owned())));
+}

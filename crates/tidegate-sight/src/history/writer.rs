@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use super::codec::Packer;
 use super::file::{
-    self, Extent, HistoryFile, Location, MOST_ALERTS, MOST_ALERTS_BYTES, MOST_CHANGES, MOST_CHANGES_BYTES,
-    NewLines, Work,
+    self, Extent, HistoryFile, Location, MOST_ALERTS, MOST_ALERTS_BYTES, MOST_CANARIES, MOST_CANARIES_BYTES,
+    MOST_CHANGES, MOST_CHANGES_BYTES, NewLines, Work,
 };
 use super::tiers::{Deltas, LastQuarter, MOST_WAITING};
 
@@ -40,6 +40,7 @@ pub(crate) struct Memory {
     pub(crate) extent: Extent,
     pub(crate) changes: Lines<MOST_CHANGES, MOST_CHANGES_BYTES>,
     pub(crate) alerts: Lines<MOST_ALERTS, MOST_ALERTS_BYTES>,
+    pub(crate) canaries: Lines<MOST_CANARIES, MOST_CANARIES_BYTES>,
     /// Whether the last write succeeded.
     pub(crate) up: bool,
 }
@@ -136,6 +137,7 @@ impl Writer {
         memory.next = opened.written.saturating_add(1);
         memory.changes.found(opened.changes);
         memory.alerts.found(opened.alerts);
+        memory.canaries.found(opened.canaries);
         memory.extent = opened.extent;
         memory.file = Some(Arc::new(opened.file));
         Ok(())
@@ -168,24 +170,29 @@ impl Writer {
             self.detach();
             return Err("somebody has removed the file".to_owned());
         }
-        let (writing, changes, alerts, extent, now) = {
+        let (writing, [changes, alerts, canaries], extent, now) = {
             let mut locked = self.memory.lock();
             let memory = &mut *locked;
-            let (changes, alerts) = (memory.changes.take_unwritten(), memory.alerts.take_unwritten());
-            if memory.waiting.is_empty() && changes.new.is_empty() && alerts.new.is_empty() {
+            let lines = [
+                memory.changes.take_unwritten(),
+                memory.alerts.take_unwritten(),
+                memory.canaries.take_unwritten(),
+            ];
+            if memory.waiting.is_empty() && lines.iter().all(|lines| lines.new.is_empty()) {
                 return Ok(());
             }
             let deltas = Arc::new(mem::take(&mut memory.waiting));
             let writing = Writing { number: memory.next, deltas };
             memory.next += 1;
             memory.writing = Some(writing.clone());
-            (writing, changes, alerts, memory.extent, memory.now)
+            (writing, lines, memory.extent, memory.now)
         };
         let work = Work {
             number: writing.number,
             deltas: &writing.deltas,
             changes: &changes,
             alerts: &alerts,
+            canaries: &canaries,
             now: self.age_counts(now).then_some(now),
             most_stored: self.most_stored,
         };

@@ -80,6 +80,18 @@ const showRow = (row, policy) => {
   cell("of_rate", policy.hottest?.of_rate == null ? "–" : percent(policy.hottest.of_rate));
   draw(row.querySelector("svg"), policy.line, 24, 120, 24);
 };
+const showCanary = (row, canary) => {
+  const cell = (name, text) => setText(row.querySelector(`[data-cell="${name}"]`), text);
+  const share = (value) => (value == null ? "–" : percent(value));
+  cell("in_force", percent(canary.in_force));
+  cell("elapsed", canary.elapsed);
+  cell("canary", share(canary.denied_share.canary));
+  cell("others", share(canary.denied_share.others));
+  cell("keys", grouped(canary.keys_refused.canary));
+  cell("state", canary.state);
+  cell("shape", canary.shape);
+  row.querySelector('[data-cell="shape"]').className = canary.level;
+};
 const show = (seen) => {
   showVerdict(seen.verdict);
   const rates = seen.requests.per_second;
@@ -100,6 +112,11 @@ const show = (seen) => {
   for (const policy of seen.policies) {
     const row = rows.get(policy.name);
     row ? showRow(row, policy) : (isNew = true);
+  }
+  const canaries = new Map((seen.canaries ?? []).map((canary) => [canary.policy, canary]));
+  for (const row of now.querySelectorAll("tr[data-canary]")) {
+    const canary = canaries.get(row.dataset.canary);
+    if (canary) showCanary(row, canary);
   }
   // Rows come and go with the page itself, which is seldom.
   if (isNew && rows.size < 50 && performance.now() > 15 * SECOND) location.reload();

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::context::{Context, PageError, PolicyWords};
 use super::picture::{chart, sparkline};
 use super::words::{
-    Mark, ago, columns, command, count, cut, lab_path, list, mark, name, nanos, num, number, percent,
-    policy_path, seconds_of, stale, text, url, whole,
+    Mark, ago, columns, command, count, cut, lab_path, list, mark, mark_of, name, nanos, num, number, percent,
+    policy_path, seconds_of, span, stale, text, url, whole,
 };
 
 /// The most policies that have a row.
@@ -79,6 +79,13 @@ pub(super) async fn live(ctx: &Context<'_>) -> Result<Value, PageError> {
         if let Some(key) = policy.pointer_mut("/hottest/key") {
             *key = shown_key(text(key)).into();
         }
+    }
+    let canaries = seen.pointer_mut("/canaries").and_then(Value::as_array_mut).into_iter().flatten();
+    for canary in canaries.filter(|canary| canary.is_object()) {
+        let elapsed = format!("{} of {}", span(whole(&canary["elapsed_s"])), span(whole(&canary["for_s"])));
+        canary["elapsed"] = elapsed.into();
+        canary["state"] = cut(text(&canary["state"]), 300).into();
+        canary["shape"] = mark_of(text(&canary["level"])).shape().into();
     }
     Ok(seen)
 }
@@ -201,6 +208,8 @@ fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) ->
     let rows = sorted(list(&seen["policies"]));
     let shown = rows.len().min(ROWS);
     let counted = |word: &str| whole(&seen[word]);
+    let canary_of =
+        |policy: &str| list(&seen["canaries"]).iter().find(|canary| text(&canary["policy"]) == policy);
     let more = counted("quiet").saturating_add(counted("more")).saturating_add((rows.len() - shown) as u64);
     html! {
         section aria-labelledby="policies" {
@@ -213,7 +222,10 @@ fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) ->
                         ("Refused", true), ("Usual", false), ("Keys refused", true), ("Hottest key", false), ("Of its rate", true),
                         (window, false), ("More", false),
                     ]))
-                    tbody { @for policy in &rows[..shown] { (row(policy, words.get(text(&policy["name"])), window)) } }
+                    tbody { @for policy in &rows[..shown] {
+                        (row(policy, words.get(text(&policy["name"])), window))
+                        @if let Some(canary) = canary_of(text(&policy["name"])) { (canary_row(canary)) }
+                    } }
                 } }
             }
             @if more > 0 {
@@ -254,6 +266,32 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
                 " · " a href="/ui/why" { "why" }
                 " · " a href=(lab_path(title)) { "lab" }
             }
+        }
+    }
+}
+
+/// The row of a canary, below that of its policy.
+fn canary_row(canary: &Value) -> Markup {
+    let (policy, shares, refused) =
+        (text(&canary["policy"]), &canary["denied_share"], &canary["keys_refused"]);
+    let share = |of: &str| shares[of].as_f64().map_or_else(|| "–".to_owned(), percent);
+    let shape = mark_of(text(&canary["level"]));
+    html! {
+        tr data-canary=(policy) {
+            th scope="row" class="quiet" { "↳ canary" }
+            td data-cell="in_force" { (percent(num(&canary["in_force"]))) }
+            td class="words" { (cut(text(&canary["limit"]), 200)) }
+            td colspan="2" title="since it runs, and how long it is tried" data-cell="elapsed" {
+                (span(whole(&canary["elapsed_s"]))) " of " (span(whole(&canary["for_s"])))
+            }
+            td class="n" title="of its requests, per key" data-cell="canary" { (share("canary")) }
+            td title="of other keys' requests, per key" { "others " span data-cell="others" { (share("others")) } }
+            td class="n" title="of its keys, beyond what its policy would refuse" data-cell="keys" { (count(whole(&refused["canary"]))) }
+            td colspan="3" class="words" {
+                span data-cell="shape" class=(shape.class()) aria-hidden="true" { (shape.shape()) } " "
+                span data-cell="state" { (cut(text(&canary["state"]), 300)) }
+            }
+            td { a href={ (policy_path(policy)) "#canary" } { "set" } }
         }
     }
 }

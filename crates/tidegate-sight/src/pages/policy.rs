@@ -1,14 +1,15 @@
-//! Policies: the list of all, and what one does now, in the last day and in the last quarter.
+//! Policies: the list of all, and what one does now, in the last day and in the last quarter; its canary is set here.
 
+use http::Method;
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::context::{Context, PageError};
 use super::keys::{key_path, keys_of, names_in};
 use super::picture::chart;
 use super::words::{
-    Mark, columns, count, cut, lab_path, limit_of, limit_words, list, mark, moment, name, num, number,
-    policy_path, seconds_of, segment, text, url, whole,
+    Mark, columns, count, cut, lab_path, limit_of, limit_words, list, mark, mark_of, moment, name, num, number,
+    percent, policy_path, seconds_of, segment, span, text, url, whole,
 };
 
 /// How many policies are on a page of the list.
@@ -38,7 +39,7 @@ const PASTS: [Past; 3] = [
 ];
 
 /// What is counted: the series of `/v1/history`, its words, and whether the largest counts instead of the sum.
-const SERIES: [(&str, &str, bool); 10] = [
+const SERIES: [(&str, &str, bool); 11] = [
     ("allowed", "Passed at once", false),
     ("delayed", "Passed after a wait", false),
     ("denied", "Refused", false),
@@ -49,6 +50,7 @@ const SERIES: [(&str, &str, bool); 10] = [
     ("would_allow", "Would pass what only measures", false),
     ("keys_refused", "Keys refused, the most at once", true),
     ("admitted_units", "Units admitted", false),
+    ("canary_denied", "Refused by the canary's limit", false),
 ];
 
 /// Shows the list of all policies, 50 a page, or those whose name contains a part.
@@ -132,10 +134,13 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
         pasts.push((past, history));
     }
     let keys = busiest(ctx, policy).await;
+    let overview = ctx.get("/v1/overview?w=1m").await.unwrap_or_default();
+    let canary = list(&overview["canaries"]).iter().find(|canary| text(&canary["policy"]) == policy);
     let guards = list(&words["limits"]).iter().any(|limit| text(&limit["limit"]).starts_with("breaker"));
     Ok(html! {
         h1 { "Policy " (name(policy)) }
         (described(&words, ctx.now))
+        @if let Some(canary) = canary { (shown_canary(ctx, policy, canary)) }
         p {
             a href=(url("/ui/keys", &[("policy", policy), ("by", "denied")])) { "Who is refused" } " · "
             a href=(key_path(policy, &[])) { "One key of it" } " · "
@@ -158,6 +163,80 @@ pub(crate) async fn page(ctx: &Context<'_>, policy: &str) -> Result<Markup, Page
             details { summary { "Its text" } pre { code { (tidegate::visible::lines(&short(written))) } } }
         }
     })
+}
+
+/// The canary of a policy, beside its other keys.
+fn shown_canary(ctx: &Context<'_>, policy: &str, canary: &Value) -> Markup {
+    let pair = |of: &Value| {
+        let share = |value: &Value| value.as_f64().map_or_else(|| "–".to_owned(), percent);
+        let allowed = of["allowed_more"].as_f64();
+        html! {
+            (share(&of["canary"])) ", other keys " (share(&of["others"]))
+            @if let Some(allowed) = allowed { ", allowed are " (percent(allowed)) " more" }
+        }
+    };
+    let (refused, requests, keys) = (&canary["keys_refused"], &canary["requests"], &canary["keys"]);
+    let of_keys = canary["share_of_keys"]["canary"].as_f64().filter(|share| *share < 1.0);
+    let shape = mark_of(text(&canary["level"]));
+    html! {
+        section aria-labelledby="canary" {
+            h2 id="canary" { "Canary" }
+            p role="status" { (mark(shape)) " " strong { (cut(text(&canary["state"]), 600)) } }
+            dl class="words" {
+                dt { "Limit" } dd { code { (cut(text(&canary["limit"]), 500)) } }
+                dt { "Share of the keys" } dd { (percent(num(&canary["share"]))) " asked, " (percent(num(&canary["in_force"]))) " in force" }
+                dt { "Has run" } dd {
+                    (span(whole(&canary["elapsed_s"]))) " of " (span(whole(&canary["for_s"])))
+                    @if text(&canary["then"]) == "enforce" { ", then it is put in force for all keys if it held" } @else { ", then it stays as it is" }
+                }
+                dt { "Refused, per key" } dd { (pair(&canary["denied_share"])) }
+                dt { "Keys refused" } dd {
+                    (count(whole(&refused["canary"]))) " beyond what is compared with: " (cut(text(&canary["compared_with"]), 40))
+                    @if let Some(allowed) = refused["allowed"].as_u64() { "; allowed are " (count(allowed)) }
+                }
+                dt { "Failed calls, per key" } dd {
+                    @if canary["failed_share"]["canary"].is_null() { "none reported" } @else { (pair(&canary["failed_share"])) }
+                }
+                dt { "Seen" } dd {
+                    (count(whole(&requests["canary"]))) " requests of " (count(whole(&keys["canary"]))) " keys, and "
+                    (count(whole(&requests["others"]))) " of " (count(whole(&keys["others"]))) " others"
+                    @if let Some(share) = of_keys { "; 1 of " (count(share.recip().round() as u64)) " keys is counted" }
+                }
+            }
+            @if ctx.may("admin") { (canary_form(ctx, policy, canary)) } @else {
+                p class="quiet" { "To stop or start it needs a token with the scope " code { "admin" } "." }
+            }
+        }
+    }
+}
+
+fn canary_form(ctx: &Context<'_>, policy: &str, canary: &Value) -> Markup {
+    let runs = num(&canary["in_force"]) > 0.0;
+    // Without the noise of a number in binary.
+    let asked = (num(&canary["share"]) * 10_000.0).round() / 100.0;
+    html! {
+        form method="post" action=(policy_path(policy)) {
+            (ctx.form_field())
+            @if runs {
+                input type="hidden" name="percent" value="0";
+            } @else {
+                label { "for " input name="percent" value=(asked) size="6" inputmode="decimal" required; " % of the keys" } " "
+            }
+            label { "because " input name="reason" maxlength="255" required; } " "
+            button { @if runs { "Stop the canary" } @else { "Start it again" } }
+        }
+    }
+}
+
+/// Takes the form of a canary.
+pub(crate) async fn post(ctx: &Context<'_>, policy: &str) -> Result<String, PageError> {
+    let percent = ctx.field("percent").and_then(|percent| percent.parse::<f64>().ok());
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    let percent = percent.ok_or_else(|| PageError::bad("the share is not 0 to 100 % of the keys; nothing was changed"))?;
+    let reason = ctx.field("reason").ok_or_else(|| PageError::bad("say why; nothing was changed"))?;
+    let body = json!({ "share": percent / 100.0, "reason": reason });
+    ctx.send(Method::POST, &format!("/v1/canaries/{}", segment(policy)), &body).await?;
+    Ok(policy_path(policy))
 }
 
 /// Cuts a text of several lines.

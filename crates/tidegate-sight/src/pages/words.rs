@@ -217,6 +217,12 @@ impl Mark {
     }
 }
 
+/// Returns the mark of a level that the server tells by the word of its class.
+pub(crate) fn mark_of(level: &str) -> Mark {
+    let marks = [Mark::Usual, Mark::Unusual, Mark::Trouble];
+    marks.into_iter().find(|mark| mark.class() == level).unwrap_or(Mark::Unknown)
+}
+
 /// The shape of a mark. Beside it stands the word.
 pub(crate) fn mark(mark: Mark) -> Markup {
     html! { span class=(mark.class()) aria-hidden="true" { (mark.shape()) } }

@@ -38,6 +38,7 @@ impl Watch {
             now,
             unusual,
             breakers,
+            rolled_back: self.canaries.rolled_back(),
             store: vitals.store,
             store_away: vitals.store_away.as_deref(),
             refused: vitals.refused.as_deref(),

@@ -37,6 +37,7 @@ pub(crate) type Lines = HashMap<(u64, Option<u16>), (u64, Value), RandomState>;
 /// Without lines it takes the watch's lock once, and does not ask the history's file.
 pub(crate) fn overview(watch: &Watch, window: Duration, reveal: bool, with_lines: bool) -> Value {
     let history = watch.history.state();
+    let (canaries, unguarded) = watch.canaries.shown();
     let (mut overview, mut rows, now) = {
         let state = watch.state.lock();
         let (ten, minute) = (state.recent.ten_seconds(), state.recent.minute());
@@ -51,6 +52,8 @@ pub(crate) fn overview(watch: &Watch, window: Duration, reveal: bool, with_lines
     overview["dropped"] = json!(watch.feed.dropped());
     overview["history"] =
         json!({ "on_disk": history.on_disk, "up": history.up, "from": history.oldest.and_then(rfc3339) });
+    overview["canaries"] = canaries.into();
+    overview["canaries_unguarded"] = json!(unguarded);
     if with_lines {
         let span = LineSpan::new(window, now);
         overview["requests"]["line"] = line(watch, &span, None, || {

@@ -259,6 +259,18 @@ fn refusals_are_unusual_for_two_minutes_and_a_moment_of_calm_is_no_end() {
 }
 
 #[test]
+fn a_canary_is_told_of_as_long_as_it_is_rolled_back() {
+    let mut rules = Rules::default();
+    let canary =
+        RolledBack { policy: "a/b".to_owned(), since: NOW - 5, why: "31 keys refused > 20".to_owned() };
+    let found = rules.second(&Second { rolled_back: vec![canary], ..second(NOW) });
+    assert_eq!(told(&found), [("canary-rolled-back", "a/b", "")]);
+    assert_eq!(found[0].text, "the canary of `a/b` is rolled back: 31 keys refused > 20");
+    assert_eq!((found[0].path.as_str(), found[0].since), ("/ui/policies/a%2Fb", NOW - 5));
+    assert!(rules.second(&second(NOW + 1)).is_empty());
+}
+
+#[test]
 fn callers_cannot_make_rules_follow_any_number_of_keys() {
     let mut rules = Rules::default();
     let often = |_: u16, _: u64| Before { passed: 5_000.0, refused: 0.0 };
