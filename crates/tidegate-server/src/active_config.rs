@@ -218,7 +218,9 @@ impl ActiveConfig {
             breaks: policies
                 .iter()
                 .any(|policy| policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_breaker)),
-            delays: policies.iter().flat_map(Policy::deciding_limits).any(|limit| !limit.max_wait.is_zero()),
+            delays: policies
+                .iter()
+                .any(|policy| policy.deciding_limits().any(|limit| !limit.max_wait.is_zero())),
             proxy: Proxy::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,

@@ -131,7 +131,7 @@ async fn the_sight_sets_its_share_at_once_and_a_reload_keeps_it() {
         failures: 0.02,
         enforce: false,
     };
-    assert_eq!(watched.canaries(), [canary.clone()]);
+    assert_eq!(watched.canaries(), std::slice::from_ref(&canary));
     assert!(!watched.set_canary_share("per-ip", "another text", 0.0));
     assert!(!watched.set_canary_share("all", text, 0.0));
     assert!(watched.set_canary_share("per-ip", text, 0.0));
