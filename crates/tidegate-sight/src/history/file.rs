@@ -16,7 +16,7 @@ use redb::{Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, 
 
 use super::codec::{Packer, Row, Rows};
 use super::tiers::{DAY, Deltas, SERVER, Tier, absorb_row, times};
-use crate::engine_file::{self, EngineFile, FileError, guarded};
+use crate::engine_file::{self, EngineFile, FileError, guarded, table_if_there};
 
 /// The name of the file in its folder.
 pub(crate) const NAME: &str = "history.redb";
@@ -167,10 +167,9 @@ impl HistoryFile {
             extent.stored += stored(key.value().2, block.value());
         }
         let changes = lines(&reading.open_table(CHANGES)?)?;
-        let alerts = match reading.open_table(ALERTS) {
-            Ok(table) => lines(&table)?,
-            Err(TableError::TableDoesNotExist(_)) => BTreeMap::new(),
-            Err(error) => return Err(error.into()),
+        let alerts = match table_if_there(&reading, ALERTS)? {
+            Some(table) => lines(&table)?,
+            None => BTreeMap::new(),
         };
         Ok(Contents { changes, alerts, extent })
     }
