@@ -1,4 +1,4 @@
-//! The file of the history, `history.redb`: blocks of counts, the changes, and the alerts.
+//! The file of the history, `history.redb`: blocks of counts, the changes, the alerts, and a note about those.
 //!
 //! It stands beside the counters' file and shares nothing with it. [`redb`] manages it: each write is there completely
 //! or not at all. Each write has a number, which is in the file too: whoever holds counts that a write of that number
@@ -25,12 +25,13 @@ pub(crate) const NAME: &str = "history.redb";
 pub(crate) const DAMAGED: &str = "history.redb.damaged";
 
 /// The most bytes of the file, but for the engine's own pages, under a mebibyte. The engine doubles the file when it is
-/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`], the changes and
-/// the alerts.
+/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`], the changes, the
+/// alerts and the note.
 pub(crate) const MOST_IN_FILE: u64 = 64 << 20;
 
 /// The most bytes of blocks, with their names. Beyond, the oldest hour goes.
-pub(crate) const MOST_STORED: u64 = MOST_IN_FILE / 2 - MOST_CHANGES_BYTES as u64 - MOST_ALERTS_BYTES as u64;
+pub(crate) const MOST_STORED: u64 =
+    MOST_IN_FILE / 2 - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_NOTE) as u64;
 
 /// The same without a folder: what is in memory is at most four times as much.
 pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;
@@ -43,6 +44,9 @@ pub(crate) const MOST_CHANGES_BYTES: usize = 8 << 20;
 pub(crate) const MOST_ALERTS: usize = 1_000;
 pub(crate) const MOST_ALERTS_BYTES: usize = 2 << 20;
 
+/// The most bytes of the note: a hundred silences, with names and reasons of a kilobyte, escaped.
+pub(crate) const MOST_NOTE: usize = 1 << 20;
+
 /// The format version that this build writes, and the newest that it reads.
 const FORM: u64 = 1;
 
@@ -51,6 +55,9 @@ const BLOCKS: TableDefinition<'_, (u8, u64, &str), &[u8]> = TableDefinition::new
 const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
 /// A file of an earlier build lacks it until the first write.
 const ALERTS: TableDefinition<'_, u64, &str> = TableDefinition::new("alerts");
+/// One text under [`NOTE`]. A file of an earlier build lacks it until the first write.
+const NOTES: TableDefinition<'_, &str, &str> = TableDefinition::new("notes");
+const NOTE: &str = "alerts";
 const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 
 /// Where the history is kept.
@@ -72,6 +79,7 @@ pub(crate) struct Opened {
     pub(crate) written: u64,
     pub(crate) changes: BTreeMap<u64, Arc<str>>,
     pub(crate) alerts: BTreeMap<u64, Arc<str>>,
+    pub(crate) note: Option<Arc<str>>,
     pub(crate) extent: Extent,
 }
 
@@ -97,6 +105,8 @@ pub(crate) struct Work<'w> {
     pub(crate) deltas: &'w Deltas,
     pub(crate) changes: &'w NewLines,
     pub(crate) alerts: &'w NewLines,
+    /// `None`: it stays as it is.
+    pub(crate) note: Option<&'w str>,
     /// By which age blocks are removed; `None`: by none, because the clock is in doubt.
     pub(crate) now: Option<u64>,
     pub(crate) most_stored: u64,
@@ -116,8 +126,8 @@ fn read(file: EngineFile) -> Result<Opened, FileError> {
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
     }
-    let Contents { changes, alerts, extent } = file.contents()?;
-    Ok(Opened { file, written: state.written, changes, alerts, extent })
+    let Contents { changes, alerts, note, extent } = file.contents()?;
+    Ok(Opened { file, written: state.written, changes, alerts, note, extent })
 }
 
 struct FileState {
@@ -129,6 +139,7 @@ struct FileState {
 struct Contents {
     changes: BTreeMap<u64, Arc<str>>,
     alerts: BTreeMap<u64, Arc<str>>,
+    note: Option<Arc<str>>,
     extent: Extent,
 }
 
@@ -171,7 +182,11 @@ impl HistoryFile {
             Some(table) => lines(&table)?,
             None => BTreeMap::new(),
         };
-        Ok(Contents { changes, alerts, extent })
+        let note = match table_if_there(&reading, NOTES)? {
+            Some(table) => table.get(NOTE)?.map(|text| Arc::from(text.value())),
+            None => None,
+        };
+        Ok(Contents { changes, alerts, note, extent })
     }
 
     /// Returns whether the file is still there under its name.
@@ -247,6 +262,9 @@ impl HistoryFile {
                     table.insert(number, &**text)?;
                 }
                 table.retain_in(..lines.first, |_, _| false)?;
+            }
+            if let Some(note) = work.note {
+                writing.open_table(NOTES)?.insert(NOTE, note)?;
             }
             writing.commit()?;
             Ok(Extent { stored, oldest })
