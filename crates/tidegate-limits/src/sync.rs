@@ -20,8 +20,10 @@ pub(crate) mod unexplored {
     pub(crate) use parking_lot::Mutex;
     #[cfg(not(any(test, tidegate_loom)))]
     pub use parking_lot::Mutex;
+    #[cfg(not(any(test, tidegate_loom)))]
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32};
     #[cfg(any(not(test), tidegate_loom))]
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize};
 
     #[cfg(all(test, not(tidegate_loom)))]
     pub use super::counted::Mutex;

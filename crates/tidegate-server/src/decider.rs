@@ -308,7 +308,7 @@ impl Decider {
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
             admitted_share::show(registry, judges);
             if let Some(sight) = &self.base.sight {
-                show_alerts(registry, sight.firing());
+                show_alerts(registry, sight.firing(), sight.alert_messages());
                 if let Some(is_written) = sight.history_written() {
                     show_history(registry, is_written);
                 }

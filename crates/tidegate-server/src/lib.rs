@@ -71,7 +71,7 @@ pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
 pub use sight::{
-    Canary, Changed, Firing, OpenBreaker, Recalled, RefusalRecord, Seen, Sight, Trial, Verdict, Vitals,
+    AlertMessages, Canary, Changed, Firing, OpenBreaker, Recalled, RefusalRecord, Seen, Sight, Trial, Verdict, Vitals,
     WatchedServer,
 };
 pub use stores::{

@@ -31,8 +31,8 @@ use tidegate::clock::{Clock, SystemClock};
 use tidegate::store::Occupancy;
 
 use self::labels::{
-    AlertLabels, BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel, SettlementLabel,
-    StoreChangeLabels, StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
+    AlertLabels, AlertMessageLabels, BuildLabels, CutLabel, DecisionLabels, ExtensionLabel, PolicyLabel,
+    SettlementLabel, StoreChangeLabels, StoreLabel, StoreStateLabel, TransportLabel, UnitsLabels,
 };
 pub(crate) use self::labels::{
     BreakerStateLabel, CutReason, Decided, ExtensionResult, RequestOutcome, SettlementResult,
@@ -46,7 +46,7 @@ pub(crate) use self::quota::{Assigned, Counted, Quotas};
 use self::requests::{DecisionTimes, Throttled};
 pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::stores::{StoreOp, StoreState, StoreTimes};
-use crate::sight::Firing;
+use crate::sight::{AlertMessages, Firing};
 use crate::span_attributes;
 
 /// All metrics of a server.
@@ -94,8 +94,8 @@ fn new_series<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, 
     series
 }
 
-/// Registers the alerts that fire.
-pub(crate) fn show_alerts(registry: &mut Registry, firing: Vec<Firing>) {
+/// Registers the alerts that fire, and how messages about them fared.
+pub(crate) fn show_alerts(registry: &mut Registry, firing: Vec<Firing>, messages: Vec<AlertMessages>) {
     let alerts: Family<AlertLabels, Gauge> = new_series(
         registry,
         "alerts",
@@ -103,6 +103,17 @@ pub(crate) fn show_alerts(registry: &mut Registry, firing: Vec<Firing>) {
     );
     for Firing { rule, policy, alerts: count } in firing {
         alerts.get_or_create(&AlertLabels { rule, policy }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+    if messages.is_empty() {
+        return;
+    }
+    let told: Family<AlertMessageLabels, Counter> = new_series(
+        registry,
+        "alert_messages",
+        "Messages to receivers of alerts; failed: attempts, which are repeated; dropped: too many waited; left_out: too many in an hour",
+    );
+    for AlertMessages { receiver, fate, count } in messages {
+        told.get_or_create(&AlertMessageLabels { receiver, fate }).inc_by(count);
     }
 }
 

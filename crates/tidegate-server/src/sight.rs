@@ -205,6 +205,18 @@ pub struct Firing {
     pub alerts: u64,
 }
 
+/// How many messages to receivers of alerts had a fate, since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlertMessages {
+    /// The kind of receiver: `alertmanager` or `webhook`.
+    pub receiver: &'static str,
+    /// `sent`; `failed`: an attempt, which is repeated; `refused`: the receiver did not want it; `dropped`: too many waited;
+    /// `left_out`: too many were sent in an hour.
+    pub fate: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
 /// What a sight asks the server.
 pub trait WatchedServer: fmt::Debug + Send + Sync {
     /// Reads the counts. Takes some microseconds.
@@ -303,6 +315,11 @@ pub trait Sight: fmt::Debug + Send + Sync {
     /// Returns how many alerts fire, by rule and policy: each rule also without a policy, 0 if there is none, so that metrics
     /// have it before its first alert.
     fn firing(&self) -> Vec<Firing> {
+        Vec::new()
+    }
+
+    /// Returns how messages to receivers of alerts fared: each fate of each kind of receiver that there is.
+    fn alert_messages(&self) -> Vec<AlertMessages> {
         Vec::new()
     }
 

@@ -3,7 +3,11 @@
 //! [`rules`] say what is wrong now; this keeps what they said. An alert that fires, and one that is resolved, is a line of
 //! JSON in the history, so both survive a restart: alerts of the process before are given a few minutes in which their
 //! rule may find them again, and are resolved if it does not. A [silence](Silence) keeps an alert from receivers, not from
-//! the list.
+//! the list. Silences, and when webhooks got messages, are a note in the history, which is on disk before whoever silenced
+//! is answered.
+//!
+//! Times are of the wall clock, for people. When that makes a step, all of them move with it, so that what was to last for
+//! two hours does.
 //!
 //! [`messages`] says when which receiver gets which text; [`delivery`] sends it.
 
@@ -18,10 +22,11 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate::visible;
-use tidegate_server::Firing;
+use tidegate_server::{AlertMessages, Firing};
 
+use self::delivery::Counts;
 pub(crate) use self::delivery::Delivery;
-use self::messages::{Outbox, Standing};
+use self::messages::{GROUP_INTERVAL, Outbox, Standing};
 pub(crate) use self::rules::{Before, Key, RolledBack, Second, UnusualPolicy};
 use self::rules::{Found, Rule, Rules};
 use crate::history::History;
@@ -30,8 +35,9 @@ use crate::history::History;
 const MOST: usize = 1_000;
 const KEPT_FOR: u64 = 7 * 86_400;
 
-/// Alerts that fire at once, beside those about the server. Callers choose keys; of more, the list tells nothing new.
-const MOST_FIRING: usize = 500;
+/// Alerts of a rule that fire at once, beside those about the server. Callers choose keys, and could keep one rule from telling
+/// of others; of more, the list tells nothing new.
+const MOST_OF_A_RULE: usize = 100;
 
 /// After a start, how long alerts of the process before wait to be found again: longer than the slowest rule.
 const FOUND_AGAIN_WITHIN: u64 = 6 * 60;
@@ -40,8 +46,9 @@ const FOUND_AGAIN_WITHIN: u64 = 6 * 60;
 const MOST_SILENCES: usize = 100;
 const LONGEST_SILENCE: u64 = 86_400;
 
-/// The longest reason, in bytes.
+/// The longest reason, and the longest name of a policy in a silence, in bytes.
 const LONGEST_REASON: usize = 255;
+const LONGEST_POLICY: usize = 1_024;
 
 /// The longest text of an alert, in bytes.
 const LONGEST_TEXT: usize = 600;
@@ -80,6 +87,11 @@ impl Alert {
         (self.rule, self.policy.clone(), self.key.clone())
     }
 
+    fn follow_step(&mut self, by: i64) {
+        let times = [&mut self.since, &mut self.fired].into_iter().chain(&mut self.resolved);
+        times.for_each(|at| shift(at, by));
+    }
+
     fn json(&self) -> String {
         // Texts and whole numbers can always be written.
         serde_json::to_string(self).unwrap_or_default()
@@ -103,17 +115,30 @@ impl Alert {
 }
 
 /// What is not told for a while.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Silence {
     /// `None`: all rules, all policies.
     rule: Option<Rule>,
     policy: Option<String>,
+    from: u64,
     until: u64,
     who: String,
     reason: String,
 }
 
 impl Silence {
+    /// Returns a silence of the process before as it goes on at `now`, if it is not over. It has no more time left than it
+    /// had then, although the clock was set back.
+    fn going_on(self, now: u64) -> Option<Self> {
+        let had = self.until.saturating_sub(self.from);
+        let left = self.until.saturating_sub(now).min(had);
+        (left > 0).then(|| Self { from: now, until: now.saturating_add(left), ..self })
+    }
+
+    fn is_same(&self, rule: Option<Rule>, policy: &Option<String>) -> bool {
+        (self.rule, &self.policy) == (rule, policy)
+    }
+
     fn is_about(&self, alert: &Alert) -> bool {
         self.rule.is_none_or(|rule| rule == alert.rule)
             && self.policy.as_ref().is_none_or(|policy| *policy == alert.policy)
@@ -152,10 +177,46 @@ struct State {
     next: u64,
     /// By subject: the number, and the alert.
     firing: BTreeMap<Subject, (u64, Alert)>,
-    /// Until when alerts of the process before fire without being found.
+    /// Those of the process before, which fire until then without being found.
+    carried: BTreeSet<Subject>,
     carried_until: u64,
     silences: VecDeque<Silence>,
     outbox: Outbox,
+}
+
+/// The note in the history, as it is read.
+#[derive(Debug, Deserialize)]
+struct Note {
+    silences: Vec<Value>,
+    /// When webhooks got messages: [`Outbox::sent`].
+    sent: Vec<Vec<u64>>,
+}
+
+impl State {
+    fn note(&self) -> String {
+        json!({ "silences": self.silences, "sent": self.outbox.sent() }).to_string()
+    }
+
+    /// Learns what the process before had noted.
+    fn learn(&mut self, note: &str, now: u64) {
+        let Ok(Note { silences, sent }) = serde_json::from_str(note) else {
+            tracing::warn!("the silences of alerts cannot be read");
+            return;
+        };
+        for silence in silences {
+            let Ok(silence) = serde_json::from_value::<Silence>(silence) else {
+                tracing::warn!("a silence of alerts is of another version, and ends");
+                continue;
+            };
+            let is_known = self.silences.iter().any(|known| known.is_same(silence.rule, &silence.policy));
+            if let Some(silence) = silence.going_on(now).filter(|_| !is_known)
+                && self.silences.len() < MOST_SILENCES
+            {
+                self.silences.push_back(silence);
+            }
+        }
+        self.outbox.remember(&sent, now);
+    }
 }
 
 impl Alerts {
@@ -163,18 +224,33 @@ impl Alerts {
     pub(crate) fn new(history: Arc<History>, delivery: Delivery, now: u64) -> Self {
         let known = history.alerts(MOST);
         let next = known.first().map_or(1, |(number, _)| number.saturating_add(1));
-        let kept = known.iter().filter_map(|(number, text)| Some((*number, read(text)?)));
-        let firing = kept.filter(|(_, alert)| alert.resolved.is_none());
-        let firing =
-            firing.take(MOST_FIRING).map(|(number, alert)| (alert.subject(), (number, alert))).collect();
-        let state = State {
-            rules: Rules::default(),
+        let mut rules = Rules::default();
+        let mut firing = BTreeMap::new();
+        for (number, text) in &known {
+            let Some(mut alert) = read(text) else { continue };
+            if alert.rule == Rule::CustomerCut {
+                rules.knew_customer(&alert.policy, &alert.key, alert.resolved, now);
+            }
+            if alert.resolved.is_none() && firing.len() < MOST_OF_A_RULE * Rule::ALL.len() {
+                // Not later than now, although the clock was set back.
+                (alert.since, alert.fired) = (alert.since.min(now), alert.fired.min(now));
+                // The newest comes first.
+                firing.entry(alert.subject()).or_insert((*number, alert));
+            }
+        }
+        let mut state = State {
+            rules,
             next,
+            carried: firing.keys().cloned().collect(),
             firing,
             carried_until: now.saturating_add(FOUND_AGAIN_WITHIN),
             silences: VecDeque::new(),
             outbox: Outbox::new(&delivery.kinds(), delivery.link()),
         };
+        if let Some(note) = history.found_note() {
+            state.learn(&note, now);
+            history.put_note(&state.note());
+        }
         Self { history, state: Mutex::new(state), delivery }
     }
 
@@ -199,27 +275,61 @@ impl Alerts {
         let now = second.now;
         let mut state = self.state.lock();
         let state = &mut *state;
+        // Of a file that was opened later than at the start.
+        if let Some(note) = self.history.found_note() {
+            state.learn(&note, now);
+            self.history.put_note(&state.note());
+        }
         let found = state.rules.second(second);
         self.follow(state, &found, now);
         state.silences.retain(|silence| silence.until > now);
-        let silences = &state.silences;
-        let standing = state.firing.values().map(|(_, alert)| Standing {
+        let (silences, carried) = (&state.silences, &state.carried);
+        let told_before = state.carried_until.saturating_sub(FOUND_AGAIN_WITHIN + GROUP_INTERVAL);
+        let standing = state.firing.iter().map(|(subject, (_, alert))| Standing {
             alert,
             is_silenced: silences.iter().any(|silence| silence.is_about(alert)),
+            was_told: alert.fired <= told_before && carried.contains(subject),
         });
-        for message in state.outbox.second(now, &standing.collect::<Vec<_>>()) {
+        let messages = state.outbox.second(now, &standing.collect::<Vec<_>>());
+        if messages.iter().any(|message| !message.replaces) {
+            // A server that crashes again and again must not tell of it more often than another.
+            self.history.put_note(&state.note());
+            self.history.write_soon();
+        }
+        for message in messages {
             self.delivery.send(message);
         }
     }
 
+    /// Moves all times with a step of the wall clock, in seconds.
+    pub(crate) fn follow_step(&self, by: i64) {
+        let mut state = self.state.lock();
+        let State { rules, firing, carried_until, silences, outbox, .. } = &mut *state;
+        rules.follow_step(by);
+        firing.values_mut().for_each(|(_, alert)| alert.follow_step(by));
+        shift(carried_until, by);
+        for silence in silences {
+            shift(&mut silence.from, by);
+            shift(&mut silence.until, by);
+        }
+        outbox.follow_step(by);
+        self.history.put_note(&state.note());
+    }
+
     fn follow(&self, state: &mut State, found: &[Found], now: u64) {
+        let mut of_rules: BTreeMap<Rule, usize> = BTreeMap::new();
+        for (rule, ..) in state.firing.keys() {
+            *of_rules.entry(*rule).or_default() += 1;
+        }
         for found in found {
             let subject = (found.rule, found.policy.clone(), found.key.clone());
-            // Those about the server are few, and tell most: many keys take no room of them.
-            let is_full = state.firing.len() >= MOST_FIRING && !found.policy.is_empty();
+            let of_rule = of_rules.entry(found.rule).or_default();
+            // Those about the server are few, and tell most.
+            let is_full = *of_rule >= MOST_OF_A_RULE && !found.policy.is_empty();
             if is_full || state.firing.contains_key(&subject) {
                 continue;
             }
+            *of_rule += 1;
             let alert = Alert::of(found, now);
             tracing::warn!(
                 rule = alert.rule.word(),
@@ -235,13 +345,17 @@ impl Alerts {
             self.history.put_alert(number, &alert.json());
             state.firing.insert(subject, (number, alert));
         }
-        let waits = now < state.carried_until;
         let subjects: BTreeSet<(Rule, &str, &str)> =
             found.iter().map(|found| (found.rule, &*found.policy, &*found.key)).collect();
-        state.firing.retain(|(rule, policy, key), (number, alert)| {
-            let is_found = subjects.contains(&(*rule, &**policy, &**key));
-            // Of the process before, until the rules have had the time.
-            if is_found || (waits && alert.fired < state.carried_until.saturating_sub(FOUND_AGAIN_WITHIN)) {
+        let State { firing, carried, carried_until, .. } = state;
+        // Of the process before, until the rules have found them or have had the time.
+        if now >= *carried_until {
+            carried.clear();
+        }
+        carried.retain(|(rule, policy, key)| !subjects.contains(&(*rule, &**policy, &**key)));
+        firing.retain(|subject, (number, alert)| {
+            let (rule, policy, key) = subject;
+            if subjects.contains(&(*rule, &**policy, &**key)) || carried.contains(subject) {
                 return true;
             }
             alert.resolved = Some(now);
@@ -299,7 +413,32 @@ impl Alerts {
         counts.into_iter().map(firing).collect()
     }
 
-    /// Does what a body says. Returns what was done.
+    /// Returns how messages to receivers fared since the start, by kind of receiver.
+    pub(crate) fn messages(&self) -> Vec<AlertMessages> {
+        let left_out = self.state.lock().outbox.left_out();
+        let mut all: BTreeMap<(&'static str, &'static str), u64> = BTreeMap::new();
+        for (counts, left_out) in self.delivery.counts().into_iter().zip(left_out) {
+            let Counts { kind, sent, failed, refused, dropped } = counts;
+            let fates = [
+                ("sent", sent),
+                ("failed", failed),
+                ("refused", refused),
+                ("dropped", dropped),
+                ("left_out", left_out),
+            ];
+            for (fate, count) in fates {
+                *all.entry((kind.word(), fate)).or_default() += count;
+            }
+        }
+        all.into_iter().map(|((receiver, fate), count)| AlertMessages { receiver, fate, count }).collect()
+    }
+
+    /// Puts the note on disk. Returns what to add to the answer if that is not possible.
+    fn written(&self) -> &'static str {
+        if self.history.write_now() { "" } else { "; it is not on disk yet, and a restart would undo it" }
+    }
+
+    /// Does what a body says. Returns what was done. Waits for the disk, five seconds at most.
     ///
     /// # Errors
     /// What is wrong with the body.
@@ -309,6 +448,9 @@ impl Alerts {
         })?;
         let rule = asked.rule.as_deref().filter(|word| !word.is_empty()).map(rule_named).transpose()?;
         let policy = asked.policy.clone().filter(|policy| !policy.is_empty());
+        if policy.as_ref().is_some_and(|policy| policy.len() > LONGEST_POLICY) {
+            return Err(format!("`policy`: no name of a policy has more than {LONGEST_POLICY} bytes here"));
+        }
         let about = match (rule, &policy) {
             (None, None) => "all alerts".to_owned(),
             (Some(rule), None) => format!("alerts of {}", rule.word()),
@@ -323,31 +465,46 @@ impl Alerts {
         match asked.action {
             Action::Silence => {
                 let (lasts, reason) = (asked.lasts()?, asked.reason()?);
-                let mut state = self.state.lock();
-                state.silences.retain(|silence| (silence.rule, &silence.policy) != (rule, &policy));
-                if state.silences.len() >= MOST_SILENCES {
-                    return Err(format!("there are {MOST_SILENCES} silences already; end one"));
+                {
+                    let mut state = self.state.lock();
+                    state.silences.retain(|silence| !silence.is_same(rule, &policy));
+                    if state.silences.len() >= MOST_SILENCES {
+                        return Err(format!("there are {MOST_SILENCES} silences already; end one"));
+                    }
+                    let (from, until) = (now, now.saturating_add(lasts));
+                    let (who, reason) = (who.to_owned(), reason.clone());
+                    state.silences.push_back(Silence { rule, policy, from, until, who, reason });
+                    self.history.put_note(&state.note());
                 }
-                let until = now.saturating_add(lasts);
-                let silence = Silence { rule, policy, until, who: who.to_owned(), reason: reason.clone() };
-                state.silences.push_back(silence);
-                Ok(Done { reason, text: format!("{about} are silenced for {} min", lasts / 60) })
+                let text = format!("{about} are silenced for {} min{}", lasts / 60, self.written());
+                Ok(Done { reason, text })
             }
             Action::EndSilence => {
-                let mut state = self.state.lock();
-                let before = state.silences.len();
-                state.silences.retain(|silence| (silence.rule, &silence.policy) != (rule, &policy));
-                if state.silences.len() == before {
-                    return Err(format!("{about} are not silenced by themselves"));
+                {
+                    let mut state = self.state.lock();
+                    let before = state.silences.len();
+                    state.silences.retain(|silence| !silence.is_same(rule, &policy));
+                    if state.silences.len() == before {
+                        return Err(format!("{about} are not silenced by themselves"));
+                    }
+                    self.history.put_note(&state.note());
                 }
-                Ok(Done { reason: String::new(), text: format!("{about} are no longer silenced") })
+                let text = format!("{about} are no longer silenced{}", self.written());
+                Ok(Done { reason: String::new(), text })
             }
             Action::Test => {
-                let messages = self.state.lock().outbox.test(now);
+                let messages = {
+                    let mut state = self.state.lock();
+                    if state.outbox.is_empty() {
+                        let why = "there is no receiver; name some in server.sight of the policy file";
+                        return Err(why.to_owned());
+                    }
+                    let messages = state.outbox.test(now);
+                    self.history.put_note(&state.note());
+                    messages
+                };
                 if messages.is_empty() {
-                    return Err(
-                        "there is no receiver; name some in server.sight of the policy file".to_owned()
-                    );
+                    return Err("each webhook had its messages of this hour; test it later".to_owned());
                 }
                 let sent = messages.len();
                 messages.into_iter().for_each(|message| self.delivery.send(message));
@@ -407,6 +564,11 @@ fn rule_named(word: &str) -> Result<Rule, String> {
 /// Reads a line of the history; `None` if it is of a version that is not known.
 fn read(text: &str) -> Option<Alert> {
     serde_json::from_str(text).ok()
+}
+
+/// Moves a time, in seconds since 1970.
+fn shift(at: &mut u64, by: i64) {
+    *at = at.saturating_add_signed(by);
 }
 
 /// Formats seconds since 1970. `None` after the year 9999.

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{Database, DatabaseError};
+use redb::{Database, DatabaseError, Key, ReadOnlyTable, ReadTransaction, TableDefinition, TableError, Value};
 
 /// The size of the engine's page cache, in bytes.
 const CACHE: usize = 4 << 20;
@@ -128,6 +128,18 @@ pub(crate) fn in_memory() -> Result<EngineFile, FileError> {
     let made = Database::builder().set_cache_size(1 << 20).create_with_backend(InMemoryBackend::new());
     let engine = made.map_err(|error| FileError::from(redb::Error::from(error)))?;
     Ok(EngineFile { engine, path: None, inode: None })
+}
+
+/// Opens a table to read it; `None`: a file of an earlier build lacks it.
+pub(crate) fn table_if_there<K: Key + 'static, V: Value + 'static>(
+    reading: &ReadTransaction,
+    table: TableDefinition<'_, K, V>,
+) -> Result<Option<ReadOnlyTable<K, V>>, redb::Error> {
+    match reading.open_table(table) {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Calls engine code that reads a possibly damaged file: a panic counts as damage.

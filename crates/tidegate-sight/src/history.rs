@@ -1,4 +1,5 @@
-//! What was: counts of each second, minute and hour, the changes, the alerts, and what became of canaries.
+//! What was: counts of each second, minute and hour, the changes, the alerts with a note about those, and what became of
+//! canaries.
 //!
 //! | spans | for | where |
 //! |---|---|---|
@@ -24,13 +25,15 @@ use std::array;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use self::codec::Row;
-use self::file::{Location, MOST_IN_MEMORY, MOST_STORED};
+use self::file::{Location, MOST_IN_MEMORY, MOST_NOTE, MOST_STORED};
 pub(crate) use self::file::{MOST_ALERTS, MOST_CANARIES, MOST_CHANGES};
 pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
@@ -78,8 +81,11 @@ pub(crate) struct HistoryState {
 /// The most points of one reading: the hours of 90 days. A day of minutes is less.
 const MOST_POINTS: u64 = 90 * 24;
 
-/// The most orders to write that wait: for what must not be lost, and for tests.
+/// The most orders to write that wait: of operators who change what must be on disk at once, and of tests.
 const MOST_ORDERS: usize = 8;
+
+/// How long an operator waits for the disk.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The history of a server. Dropping it writes what has not been written.
 pub(crate) struct History {
@@ -259,10 +265,37 @@ impl History {
         newest.map(|(number, text)| (*number, String::from(&**text))).collect()
     }
 
-    /// Has what was kept written at once, and does not wait for it. If that cannot be, it is written within a minute.
+    /// Keeps a text in place of the one before; one of more than a mebibyte is not kept. It is in the file within a minute.
+    pub(crate) fn put_note(&self, text: &str) {
+        if text.len() <= MOST_NOTE {
+            self.memory.lock().note.put(text);
+        }
+    }
+
+    /// Takes the text that the file had when it was first opened; `None`: it was taken, there is none, or no file yet.
+    pub(crate) fn found_note(&self) -> Option<Arc<str>> {
+        self.memory.lock().note.found.take()
+    }
+
+    /// Orders what is not in the file yet to be written now, and does not wait for it.
     pub(crate) fn write_soon(&self) {
         let (done, _) = mpsc::sync_channel(1);
+        // If there are too many orders, another is carried out soon.
         let _ = self.orders.lock().as_ref().map(|orders| orders.try_send(done));
+    }
+
+    /// Writes what is not in the file yet, and waits for the disk, five seconds at most. Returns whether it is written;
+    /// without a folder there is nothing to write to.
+    pub(crate) fn write_now(&self) -> bool {
+        if !self.has_folder {
+            return true;
+        }
+        let (done, waits) = mpsc::sync_channel::<()>(1);
+        let is_sent = self.orders.lock().as_ref().is_some_and(|orders| orders.try_send(done).is_ok());
+        // The order is dropped when it is done.
+        is_sent
+            && waits.recv_timeout(WRITTEN_WITHIN) == Err(RecvTimeoutError::Disconnected)
+            && self.memory.lock().up
     }
 
     pub(crate) fn state(&self) -> HistoryState {

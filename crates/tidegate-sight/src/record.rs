@@ -1,10 +1,11 @@
 //! The record of refusals, which outlives the process: what an operator asks about days later.
 //!
-//! Not every refusal is recorded, or a flood would push out what people ask about. Of each refused key one a minute is, and
-//! all of them up to 50 a second, so that a key that is refused seldom has all, and one that floods takes no room of others.
-//! [`Sample`] says so before anything is copied. Those that are recorded wait in memory; a thread writes them to the
-//! [file](self::file), `record.redb` beside the history, at most once a second. Nobody waits for the disk: when the queue is
-//! full, or the disk is gone, refusals are left out and counted, and whoever asks for one of them is told.
+//! Not every refusal is recorded, or a flood would push out what people ask about. All are up to 50 a second; beyond,
+//! of each key one a minute, of new keys so many. A key that is refused minute after minute has its record whatever
+//! floods: the last part of the queue and half of the file are for such keys. [`Sample`] says which are wanted before
+//! anything is copied. Those that are recorded wait in memory; a thread writes them to the [file](self::file),
+//! `record.redb` beside the history, at most once a second. Nobody waits for the disk: when the queue is full, or the disk
+//! is gone, refusals are left out and counted, and whoever asks for one of them is told.
 
 mod file;
 mod sample;
@@ -14,6 +15,7 @@ use std::fmt;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -34,6 +36,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const MOST_WAITING: usize = 2_048;
 const MOST_WAITING_BYTES: usize = 4 << 20;
 
+/// Of which so many are for any key; the others are for those that are refused minute after minute.
+const CROWDED: usize = MOST_WAITING / 4 * 3;
+const CROWDED_BYTES: usize = MOST_WAITING_BYTES / 4 * 3;
+
 /// Dropping it writes what has not been written.
 pub(crate) struct Record {
     shared: Arc<Shared>,
@@ -42,8 +48,11 @@ pub(crate) struct Record {
 
 struct Shared {
     folder: PathBuf,
-    /// Tells the configurations of this run from those of others: the start, in milliseconds since 1970.
-    run: u64,
+    /// In milliseconds since 1970.
+    started: u64,
+    /// Tells the configurations of this run from those of others: the start, or one more than the last run in the file if
+    /// the clock was set back since. 0 until the file is open.
+    run: AtomicU64,
     sample: Sample,
     /// Held for microseconds: never while the file is read or written.
     memory: Mutex<Memory>,
@@ -75,7 +84,8 @@ impl Record {
     pub(crate) fn open(folder: &Path, now_ms: u64) -> (Self, Option<String>) {
         let shared = Arc::new(Shared {
             folder: folder.to_owned(),
-            run: now_ms,
+            started: now_ms,
+            run: AtomicU64::new(0),
             sample: Sample::new(),
             memory: Mutex::default(),
             writes: Mutex::default(),
@@ -105,14 +115,14 @@ impl Record {
     pub(crate) fn push(&self, record: RefusalRecord) {
         let mut locked = self.shared.memory.lock();
         let memory = &mut *locked;
-        let bytes = weight(&record);
-        if memory.waiting.len() >= MOST_WAITING || memory.waiting_bytes + bytes > MOST_WAITING_BYTES {
+        if !memory.takes(record) {
             self.shared.sample.set_full(true);
             self.shared.sample.count_full();
             return;
         }
-        memory.waiting_bytes += bytes;
-        memory.waiting.push(record);
+        if memory.is_crowded() {
+            self.shared.sample.set_crowded(true);
+        }
         if memory.waiting.len() == 1 {
             self.shared.wanted.notify_all();
         }
@@ -176,6 +186,23 @@ impl fmt::Debug for Record {
     }
 }
 
+impl Memory {
+    /// Adds a refusal to those that wait, if there is room.
+    fn takes(&mut self, record: RefusalRecord) -> bool {
+        let bytes = weight(&record);
+        if self.waiting.len() >= MOST_WAITING || self.waiting_bytes + bytes > MOST_WAITING_BYTES {
+            return false;
+        }
+        self.waiting_bytes += bytes;
+        self.waiting.push(record);
+        true
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.waiting.len() >= CROWDED || self.waiting_bytes >= CROWDED_BYTES
+    }
+}
+
 /// The bytes that a refusal counts for.
 fn weight(record: &RefusalRecord) -> usize {
     size_of::<RefusalRecord>() + record.key.len() + record.text.len()
@@ -226,6 +253,11 @@ impl Shared {
     fn attach(&self) -> Result<(), String> {
         if self.memory.lock().file.is_none() {
             let file = RecordFile::open(&self.folder).map_err(|error| error.to_string())?;
+            // Relaxed: whoever writes has opened the file, in his turn.
+            if self.run.load(Ordering::Relaxed) == 0 {
+                let run = self.started.max(file.newest_run().saturating_add(1));
+                self.run.store(run, Ordering::Relaxed);
+            }
             self.memory.lock().file = Some(Arc::new(file));
         }
         Ok(())
@@ -247,11 +279,12 @@ impl Shared {
             let records = mem::take(&mut memory.waiting);
             memory.waiting_bytes = 0;
             self.sample.set_full(false);
+            self.sample.set_crowded(false);
             let named = |number: &u64| records.iter().any(|record| record.configuration == *number);
             let configurations = memory.configurations.iter().filter(|(number, _)| named(number));
             let configurations = configurations.map(|(number, text)| (*number, Arc::clone(text))).collect();
-            let batch =
-                Arc::new(Batch { run: self.run, configurations, left_out: self.sample.take(), records });
+            let run = self.run.load(Ordering::Relaxed);
+            let batch = Arc::new(Batch { run, configurations, left_out: self.sample.take(), records });
             memory.writing = Some(Arc::clone(&batch));
             batch
         };
@@ -264,14 +297,11 @@ impl Shared {
         let newer = mem::take(&mut memory.waiting);
         memory.waiting_bytes = 0;
         for record in batch.records.iter().cloned().chain(newer) {
-            let bytes = weight(&record);
-            if memory.waiting.len() < MOST_WAITING && memory.waiting_bytes + bytes <= MOST_WAITING_BYTES {
-                memory.waiting_bytes += bytes;
-                memory.waiting.push(record);
-            } else {
+            if !memory.takes(record) {
                 self.sample.count_full();
             }
         }
+        self.sample.set_crowded(memory.is_crowded());
         self.sample.give_back(&batch.left_out);
         drop(locked);
         // The engine refuses everything after an error until it is opened again.

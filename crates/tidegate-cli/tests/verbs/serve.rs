@@ -19,6 +19,15 @@ policies:
     limit: { rate: 5/day }
 ";
 
+/// One request a day of each address.
+pub(crate) const ONE_A_DAY: &str = "version: 1
+client_ip: { trusted_proxies: [] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 1/day }
+";
+
 /// Long enough for a busy machine; a test that passes never waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -152,6 +161,15 @@ impl Serving {
         self.signal("TERM");
         self.child.wait().unwrap().code()
     }
+}
+
+/// Starts a server with [`ONE_A_DAY`] that has refused `203.0.113.9` twice.
+#[track_caller]
+pub(crate) fn refusing(desk: &Desk) -> Serving {
+    desk.write("p.yaml", ONE_A_DAY);
+    let serving = Serving::start(desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 429, 429]);
+    serving
 }
 
 /// Repeats a check until it holds.

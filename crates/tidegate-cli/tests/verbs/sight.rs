@@ -11,23 +11,7 @@ use serde_json::{Value, json};
 
 use crate::verbs::Desk;
 use crate::verbs::schemas::{holds, schema};
-use crate::verbs::serve::{Serving, until};
-
-const FILE: &str = "version: 1
-client_ip: { trusted_proxies: [] }
-policies:
-  - name: per-ip
-    by: [client.ip]
-    limit: { rate: 1/day }
-";
-
-/// Starts a server that has refused `203.0.113.9` twice.
-fn serving(desk: &Desk) -> Serving {
-    desk.write("p.yaml", FILE);
-    let serving = Serving::start(desk, &["-c", "p.yaml"]);
-    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 429, 429]);
-    serving
-}
+use crate::verbs::serve::{ONE_A_DAY, Serving, refusing, until};
 
 /// A command that runs until it is ended; killed when dropped.
 struct Running(Child);
@@ -55,7 +39,7 @@ fn command(words: &[&str]) -> Command {
 #[test]
 fn a_line_of_stat_counts_what_is_refused_and_conditions_fail() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let server = ["--server", serving.url()];
     let stat = |more: &[&str]| desk.run(&[&["stat", "-n", "1"][..], more, &server].concat());
     until("the refusals are counted", || {
@@ -76,7 +60,7 @@ fn a_line_of_stat_counts_what_is_refused_and_conditions_fail() {
 #[test]
 fn another_limit_is_tried_on_the_requests_of_a_running_server() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     assert_eq!(serving.statuses("203.0.113.8", 1), [200]);
     let tried = |rate: &str| -> Value {
         let body = json!({ "policy": "per-ip", "limit": { "rate": rate }, "w": "1h" });
@@ -113,7 +97,7 @@ fn tailed(serving: &Serving, words: &[&str]) -> Value {
 #[test]
 fn a_refusal_is_told_and_its_id_says_why() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let told = tailed(&serving, &[]);
     assert_eq!(told["event"], "denied", "{told}");
     assert_eq!(told["policy"], "per-ip", "{told}");
@@ -139,7 +123,7 @@ fn a_refusal_is_told_and_its_id_says_why() {
 #[test]
 fn a_change_names_its_reason() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let server = ["--server", serving.url()];
     let block =
         ["key", "block", "per-ip", "--key", "client.ip=203.0.113.9", "--for", "1h", "--reason", "scraper"];
@@ -153,8 +137,8 @@ fn a_change_names_its_reason() {
 #[test]
 fn a_file_is_compared_with_what_is_in_force() {
     let desk = Desk::new();
-    let serving = serving(&desk);
-    desk.write("other.yaml", FILE.replace("1/day", "2/day").replace("by:", "mode: shadow\n    by:"));
+    let serving = refusing(&desk);
+    desk.write("other.yaml", ONE_A_DAY.replace("1/day", "2/day").replace("by:", "mode: shadow\n    by:"));
     let server = ["--server", serving.url()];
     let diff = |file: &str, more: &[&str]| desk.run(&[&["config", "diff", file][..], more, &server].concat());
     let same = diff("p.yaml", &[]).code(0).out;
@@ -171,10 +155,11 @@ fn a_file_is_compared_with_what_is_in_force() {
 #[test]
 fn the_file_beside_names_the_server() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let address = serving.url().strip_prefix("http://").unwrap();
-    let with =
-        |settings: &str| FILE.replace("version: 1\n", &format!("version: 1\nserver: {{ {settings} }}\n"));
+    let with = |settings: &str| {
+        ONE_A_DAY.replace("version: 1\n", &format!("version: 1\nserver: {{ {settings} }}\n"))
+    };
     desk.write("tidegate.yaml", with(&format!("http: '127.0.0.1:1', admin: '{address}'")));
     assert!(desk.run(&["top", "--plain"]).code(0).out.contains("per-ip"));
     desk.write("tidegate.yaml", with("http: '127.0.0.1:1'"));
@@ -247,7 +232,7 @@ fn a_test_message_reaches_a_receiver_signed_and_a_bad_secret_ends_the_start() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let receiver = format!("{{ webhook: 'http://{to}/hook', secret_file: secret }}");
-    desk.write("p.yaml", format!("{FILE}server: {{ sight: {{ alerts: {{ to: [{receiver}] }} }} }}\n"));
+    desk.write("p.yaml", format!("{ONE_A_DAY}server: {{ sight: {{ alerts: {{ to: [{receiver}] }} }} }}\n"));
     desk.write("secret", "short");
     let told = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0"]).code(2);
     assert!(told.err.contains("secret_file secret: a secret has at least 16 bytes"), "{told:?}");
@@ -271,7 +256,7 @@ fn a_test_message_reaches_a_receiver_signed_and_a_bad_secret_ends_the_start() {
     }
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
     assert!(text.starts_with("POST /hook HTTP/1.1\r\n"), "{text}");
-    assert!(text.contains("x-tidegate-signature: sha256="), "{text}");
+    assert!(text.contains("x-tidegate-signature: t=") && text.contains(",v1="), "{text}");
     until("it is counted", || serving.text("/v1/alerts").contains("\"sent\":1"));
     let shown = serving.text("/v1/alerts");
     assert!(shown.contains(&format!("http://{to}")) && !shown.contains("/hook"), "{shown}");
@@ -280,7 +265,7 @@ fn a_test_message_reaches_a_receiver_signed_and_a_bad_secret_ends_the_start() {
 #[test]
 fn top_is_a_live_view_on_a_terminal_and_gives_the_terminal_back() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let words = ["top", "--reveal", "--server", serving.url()];
     let mut top = Terminal::start(&words);
     top.shows("[1 Now]");
@@ -320,7 +305,7 @@ fn top_is_a_live_view_on_a_terminal_and_gives_the_terminal_back() {
 #[test]
 fn the_live_view_has_no_colours_where_none_are_wanted() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     for (more, has_colors) in [(&["--color", "never"][..], false), (&["--color", "always"], true)] {
         let words = [&["top", "--server", serving.url()][..], more].concat();
         let mut top = Terminal::start(&words);
@@ -340,7 +325,9 @@ fn the_live_view_has_no_colours_where_none_are_wanted() {
 fn two_hundred_refusals_are_explained_after_a_reload_and_a_restart() {
     let desk = Desk::new();
     let file = |rate: &str| {
-        FILE.replace("policies:", "store: { kind: disk, path: counters }\npolicies:").replace("1/day", rate)
+        ONE_A_DAY
+            .replace("policies:", "store: { kind: disk, path: counters }\npolicies:")
+            .replace("1/day", rate)
     };
     desk.write("p.yaml", file("1/day"));
     let serving = Serving::start(&desk, &["-c", "p.yaml"]);

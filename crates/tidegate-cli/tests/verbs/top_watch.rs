@@ -6,16 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use serde_json::Value;
 
 use crate::verbs::Desk;
-use crate::verbs::serve::{Serving, until};
+use crate::verbs::serve::{Serving, refusing, until};
 use crate::verbs::terminal::seen;
-
-const FILE: &str = "version: 1
-client_ip: { trusted_proxies: [] }
-policies:
-  - name: per-ip
-    by: [client.ip]
-    limit: { rate: 1/day }
-";
 
 /// A running watch with its output in a pipe. Killed when dropped, so that a failed test does not leave it behind.
 struct Watch {
@@ -60,18 +52,10 @@ impl Drop for Watch {
     }
 }
 
-/// Starts a server that has refused `203.0.113.9` twice.
-fn serving(desk: &Desk) -> Serving {
-    desk.write("p.yaml", FILE);
-    let serving = Serving::start(desk, &["-c", "p.yaml"]);
-    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 429, 429]);
-    serving
-}
-
 #[test]
 fn a_watch_in_a_pipe_shows_what_is_new_until_ctrl_c() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let mut watch = Watch::start(&serving, &[]);
     let first = watch.shows("UTC");
     assert!(first.ends_with(serving.url()), "{first}");
@@ -95,7 +79,7 @@ fn a_watch_in_a_pipe_shows_what_is_new_until_ctrl_c() {
 #[test]
 fn a_watch_lists_first_who_was_refused_since_the_list_before() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let mut watch = Watch::start(&serving, &["-n", "1"]);
     watch.shows("203.0.113.9        2");
     assert_eq!(serving.statuses("203.0.113.8", 2), [200, 429]);
@@ -108,7 +92,7 @@ fn a_watch_lists_first_who_was_refused_since_the_list_before() {
 #[test]
 fn a_watch_is_a_document_a_line_for_programs() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let mut watch = Watch::start(&serving, &["-o", "jsonl"]);
     for line in watch.lines().take(2) {
         let list: Value = serde_json::from_str(&line).unwrap();
@@ -122,7 +106,7 @@ fn a_watch_is_a_document_a_line_for_programs() {
 #[test]
 fn a_watch_ends_when_its_reader_is_gone() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let mut watch = Watch::start(&serving, &[]);
     watch.shows("per-ip");
     watch.lines = None;
@@ -133,7 +117,7 @@ fn a_watch_ends_when_its_reader_is_gone() {
 #[test]
 fn a_watch_on_a_terminal_clears_it_and_ends_after_as_many_lists_as_wanted() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let words = ["top", "-w", "--every", "1s", "--times", "2", "--server", serving.url()];
     for variable in [("NO_COLOR", "1"), ("TERM", "xterm")] {
         let shown = seen(&desk, &words, Some(variable));
@@ -152,7 +136,7 @@ fn a_watch_on_a_terminal_clears_it_and_ends_after_as_many_lists_as_wanted() {
 #[test]
 fn a_watch_goes_on_after_a_failure_and_ends_after_several() {
     let desk = Desk::new();
-    let serving = serving(&desk);
+    let serving = refusing(&desk);
     let mut watch = Watch::start(&serving, &[]);
     watch.shows("per-ip");
     let said = BufReader::new(watch.child.stderr.take().unwrap()).lines();

@@ -291,6 +291,16 @@ impl CircuitBreaker {
         self.parameters.rules.min_calls
     }
 
+    /// Returns at which multiples of a span the thresholds are compared, so that such a breaker may open while no call
+    /// comes or ends; `None` if the ends of calls decide.
+    #[must_use]
+    pub fn evaluates_every(&self) -> Option<Duration> {
+        match self.parameters.evaluate {
+            Evaluate::Every(span) => Some(span),
+            Evaluate::EachCall | Evaluate::EachFailure => None,
+        }
+    }
+
     /// Returns the largest share of calls that a breaker refuses that sheds; `None` for a breaker that opens.
     #[must_use]
     pub fn sheds_at_most(&self) -> Option<f64> {

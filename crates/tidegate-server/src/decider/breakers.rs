@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use tidegate::Quota;
 use tidegate::breaker::{Condition, Forced};
 use tidegate::gate::{Charged, GateDecision, KeyedView};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy, text_of_key};
@@ -14,7 +15,8 @@ use tidegate::store::{BreakerView, Charge, DecidedBy, Handling, StoreError};
 use tidegate::visible;
 
 use self::notes::{
-    BreakerChange, BreakerNotes, FirstSight, Noted, Occasion, breaker_of, listed_of, only_quota, why_closed,
+    BreakerChange, BreakerNotes, FirstSight, Noted, Occasion, breaker_of, listed_of, only_quota, refuses,
+    why_closed,
 };
 pub(crate) use self::notes::{ListedBreaker, Wanted, breakers_of, charge_of, why};
 use super::{Base, Conclusion};
@@ -24,11 +26,6 @@ use crate::sight::OpenBreaker;
 
 /// How long a reload waits for a store that carries its breakers over.
 const STARTED_WITHIN: Duration = Duration::from_secs(5);
-
-/// Returns whether a breaker refuses calls, or all but its probes, without a person's doing.
-const fn refuses(condition: &Condition) -> bool {
-    matches!(condition, Condition::Open { .. } | Condition::HalfOpen { .. })
-}
 
 /// The breakers of the policies in force.
 #[derive(Debug)]
@@ -72,10 +69,23 @@ impl Breakers {
     async fn note_all(&self, charged: &Charged, occasion: Occasion) {
         // Errors are ignored: a breaker that could not be read now is read the next time.
         for seen in self.base.gate.keys().view_breakers(charged).await.unwrap_or_default() {
+            if occasion == Occasion::Left && self.may_open_by_time(&seen) {
+                self.notes.may_open.add(&seen);
+            }
             if occasion == Occasion::Left || self.notes.knows(&seen.key) {
                 self.note(seen, occasion);
             }
         }
+    }
+
+    fn may_open_by_time(&self, seen: &KeyedView) -> bool {
+        let live = self.base.live();
+        let limit = breaker_of(&live, &seen.policy, seen.limit);
+        let at_intervals = limit.is_some_and(|(_, quota)| match &**quota {
+            Quota::Breaker(breaker) => breaker.evaluates_every().is_some(),
+            _ => false,
+        });
+        at_intervals && seen.view.condition == Condition::Closed
     }
 
     fn first_sight(&self, seen: &KeyedView, occasion: Occasion) -> FirstSight {
@@ -316,6 +326,44 @@ impl Breakers {
                 self.note(KeyedView::new(&key, &policy, limit, view, at), Occasion::Refused);
             }
         }
+    }
+
+    /// Reads breakers that may have changed although nobody calls: those that were noted as refusing, since one closes when
+    /// it was idle for long, and other nodes close those of an engine; and those that time alone may open. After an error
+    /// the others wait for the next turn.
+    ///
+    /// # Cancel safety
+    /// What was read is noted; nothing else is changed.
+    pub(crate) async fn look_again(&self) {
+        let now = self.base.now();
+        for KeyedView { key, policy, limit, .. } in self.notes.due(now) {
+            if self.look_at(&key, &policy, limit).await.is_err() {
+                return;
+            }
+        }
+        for (key, closed) in self.notes.may_open.recent(now) {
+            let Ok(view) = self.look_at(&key, &closed.policy, closed.limit).await else { return };
+            if view.is_none_or(|view| view.condition != Condition::Closed || view.totals.calls == 0) {
+                self.notes.may_open.forget(&key, &closed);
+            }
+        }
+    }
+
+    /// Reads and notes a breaker; `None` if there is none any longer.
+    async fn look_at(
+        &self,
+        key: &[u8],
+        policy: &str,
+        limit: usize,
+    ) -> Result<Option<BreakerView>, StoreError> {
+        let live = self.base.live();
+        let Some((words, quota)) = breaker_of(&live, policy, limit) else { return Ok(None) };
+        let charge = charge_of(words, limit, key, quota);
+        let (view, at) = self.base.gate.keys().handle_breaker(words.share, &charge, Handling::Look).await?;
+        if let Some(view) = &view {
+            self.note(KeyedView::new(key, policy, limit, view.clone(), at), Occasion::Looked);
+        }
+        Ok(view)
     }
 
     /// Returns the state of the breaker that refuses a request, if it is known: in this process's store the present

@@ -46,6 +46,7 @@ label_sets! {
     pub(super) struct UnitsLabels { policy: String, fate: UnitsFate }
     pub(super) struct CostErrorLabels { policy: String, at: CostErrorAt }
     pub(super) struct AlertLabels { rule: &'static str, policy: String }
+    pub(super) struct AlertMessageLabels { receiver: &'static str, fate: &'static str }
     pub(super) struct SwitchLabel { switch: String }
     pub(super) struct SwitchChangeLabels { switch: String, by: SwitchedByLabel }
 }

@@ -124,7 +124,11 @@ mod page {
                 "sight-dropped",
             ];
             let firing = rules.map(|rule| Firing { rule, policy: String::new(), alerts: 0 });
-            show_alerts(registry, firing.into());
+            let fates = ["sent", "failed", "refused", "dropped", "left_out"];
+            let messages = ["alertmanager", "webhook"].into_iter().flat_map(|receiver| {
+                fates.map(|fate| AlertMessages { receiver, fate, count: 0 })
+            });
+            show_alerts(registry, firing.into(), messages.collect());
             show_history(registry, true);
         };
         let mut text = String::new();
@@ -173,7 +177,14 @@ mod page {
         ("nodes", &["tidegate_lease_", "tidegate_node_", "tidegate_region_", "tidegate_cluster_"]),
         (
             "process",
-            &["tidegate_config_", "tidegate_log_", "tidegate_build_", "tidegate_alerts", "tidegate_sight_"],
+            &[
+                "tidegate_config_",
+                "tidegate_log_",
+                "tidegate_build_",
+                "tidegate_alerts",
+                "tidegate_alert_",
+                "tidegate_sight_",
+            ],
         ),
         ("policies", &["tidegate_decisions", "tidegate_near_limit", "tidegate_blocked", "tidegate_"]),
         ("envoy", &["ratelimit_service_"]),
@@ -200,6 +211,7 @@ mod page {
         ("tidegate_connections_cut_total", "security.md#connections"),
         ("tidegate_otlp_spans_total", "running.md#opentelemetry"),
         ("tidegate_alerts", "http-api.md#alerts"),
+        ("tidegate_alert_messages_total", "http-api.md#alerts"),
         ("tidegate_store_errors_total", "stores/README.md#when-the-store-is-gone"),
         ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
         ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),

@@ -115,6 +115,9 @@ impl Background {
                 every.tick().await;
                 handle.app.decider.conditions.tell();
                 handle.app.decider.breakers.note_refusers().await;
+                // A slow engine must not hold up the conditions; what is left is read in the next turn.
+                let looking = handle.app.decider.breakers.look_again();
+                let _ = tokio::time::timeout(WATCHED_EVERY, looking).await;
             }
         };
         #[cfg(feature = "grpc")]

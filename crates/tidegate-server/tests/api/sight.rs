@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use hyper::body::Bytes;
@@ -336,6 +337,43 @@ policies:
     assert!(text.contains("policies"), "{text}");
     server.write(file);
     until("the file is in force", async || watched.vitals().refused.is_none()).await;
+}
+
+/// Alerts go by what is told here, and nobody calls a service whose breaker has just opened: nobody told that it had
+/// closed again, and of one whose thresholds are compared by time that it had opened.
+#[tokio::test]
+async fn breakers_open_and_close_for_alerts_while_nobody_calls() {
+    let file = "
+version: 1
+policies:
+  - name: bank
+    match: { path: /pay }
+    limit: { algorithm: breaker, consecutive: 1, open_for: 5s }
+  - name: mail
+    match: { path: /mail }
+    limit: { algorithm: breaker, profile: hystrix }
+";
+    let (server, sight) = seen(file).await;
+    let watched = sight.server();
+    let fail = async |path: &str| {
+        let call = format!(r#"{{"attributes": {{"request.path": "{path}"}}}}"#);
+        let ticket = server.post("/v1/check", &call).await.ticket();
+        server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": 502}}"#)).await;
+    };
+    let open = || watched.open_breakers().into_iter().map(|open| open.policy).collect::<Vec<_>>();
+    fail("/pay").await;
+    assert_eq!(open(), ["bank"]);
+    server.clock.advance(Duration::from_secs(60));
+    assert_eq!(open(), ["bank"], "no probe has come");
+    server.clock.advance(Duration::from_secs(600));
+    until("it was idle for so long that it began anew", async || open().is_empty()).await;
+
+    for _ in 0..20 {
+        fail("/mail").await;
+    }
+    assert!(open().is_empty(), "nothing was compared yet");
+    server.clock.advance(Duration::from_secs(1));
+    until("time has opened it", async || open() == ["mail"]).await;
 }
 
 #[tokio::test]

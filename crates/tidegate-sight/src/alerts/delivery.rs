@@ -1,13 +1,17 @@
 //! Sends messages to receivers, each from a task and a queue of its own.
 //!
-//! A receiver that is away is tried again after a second, two, four, up to five minutes; its queue has 256 messages, of
-//! which the oldest goes if it is full. One that refuses a message (4xx, or a redirect, which is not followed) does not
-//! get it again. All of it is counted.
+//! A receiver that is away is tried again after a second, two, four, up to five minutes; its queue has 256 messages, with
+//! the one that is being sent, of which the oldest goes if it is full. One that refuses a message (4xx, or a redirect,
+//! which is not followed) does not get it again. All of it is counted.
+//!
+//! What a webhook gets is signed with the time at which it is sent, so that whoever has seen an old message cannot send it
+//! again later.
 //!
 //! Addresses come from the policy file alone, and are shown without their paths, which may be secrets.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,19 +32,19 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::config::{AlertReceiver, AlertSettings, read_file};
 use tidegate::visible;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 
 use super::messages::{Kind, Message};
 use super::rfc3339;
 
-/// Messages that wait for a receiver.
+/// Messages that wait for a receiver, with the one that is being sent.
 const QUEUE: usize = 256;
 
 /// The first pause after a failure, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// How long a connection may take, and a whole exchange.
+/// How long a connection may take, and a whole exchange, with the look-up of the name.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -48,7 +52,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 const SHORTEST_SECRET: usize = 16;
 const LARGEST_SECRET: u64 = 4_096;
 
-/// The header with the HMAC of the body.
+/// The header with the time of sending and the HMAC.
 const SIGNATURE: &str = "x-tidegate-signature";
 
 #[cfg(feature = "tls")]
@@ -59,17 +63,34 @@ type Connector = HttpConnector;
 /// The receivers, and their queues.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    receivers: Vec<Queue>,
+    receivers: Vec<Arc<Receiver>>,
     link: Option<Arc<str>>,
     connector: Option<Hidden>,
 }
 
-#[derive(Debug)]
+/// The messages of a receiver that wait.
+#[derive(Debug, Default)]
 struct Queue {
-    receiver: Arc<Receiver>,
-    sender: mpsc::Sender<Message>,
-    /// Until the task begins.
-    waiting: Mutex<Option<mpsc::Receiver<Message>>>,
+    waiting: VecDeque<Message>,
+    /// Whether one, which is not among those, is being sent.
+    is_sending: bool,
+    /// Whether there is a task that sends.
+    has_begun: bool,
+    /// Nobody can put anything into it any more.
+    is_closed: bool,
+}
+
+impl Queue {
+    fn len(&self) -> usize {
+        self.waiting.len() + usize::from(self.is_sending)
+    }
+}
+
+/// How long a receiver is waited for.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    first_pause: Duration,
+    answers_within: Duration,
 }
 
 /// The connector, without `Debug`.
@@ -88,7 +109,10 @@ struct Receiver {
     /// The address without its path.
     shown: String,
     secret: Option<Vec<u8>>,
-    first_pause: Duration,
+    patience: Patience,
+    queue: Mutex<Queue>,
+    /// Told of each message, and of the end.
+    news: Notify,
     fares: Fares,
 }
 
@@ -109,10 +133,8 @@ struct Fares {
     failed: AtomicU64,
     /// Messages that the receiver did not want.
     refused: AtomicU64,
-    /// Messages that found the queue full.
+    /// Messages that went because the queue was full.
     dropped: AtomicU64,
-    /// Messages that the task has taken from the queue and not sent yet.
-    held: AtomicU64,
     last: Mutex<Last>,
 }
 
@@ -143,24 +165,20 @@ impl Delivery {
     /// # Errors
     /// [`ReceiverError`] if a secret cannot be read, or an address cannot be used by this build.
     pub(crate) fn new(settings: &AlertSettings) -> Result<Self, ReceiverError> {
-        Self::with(settings, FIRST_PAUSE)
+        Self::with(settings, Patience { first_pause: FIRST_PAUSE, answers_within: ANSWERS_WITHIN })
     }
 
-    fn with(settings: &AlertSettings, first_pause: Duration) -> Result<Self, ReceiverError> {
-        let receivers = settings.to.iter().map(|to| Receiver::new(to, first_pause));
+    fn with(settings: &AlertSettings, patience: Patience) -> Result<Self, ReceiverError> {
+        let receivers = settings.to.iter().map(|to| Receiver::new(to, patience).map(Arc::new));
         let receivers = receivers.collect::<Result<Vec<_>, _>>()?;
         let is_encrypted = receivers.iter().any(|receiver| receiver.url.scheme_str() == Some("https"));
         let connector = if receivers.is_empty() { None } else { Some(Hidden(connector(is_encrypted)?)) };
-        let queue = |receiver| {
-            let (sender, waiting) = mpsc::channel(QUEUE);
-            Queue { receiver: Arc::new(receiver), sender, waiting: Mutex::new(Some(waiting)) }
-        };
         let link = settings.link.as_deref().map(|link| Arc::from(link.trim_end_matches('/')));
-        Ok(Self { receivers: receivers.into_iter().map(queue).collect(), link, connector })
+        Ok(Self { receivers, link, connector })
     }
 
     pub(crate) fn kinds(&self) -> Vec<Kind> {
-        self.receivers.iter().map(|queue| queue.receiver.kind).collect()
+        self.receivers.iter().map(|receiver| receiver.kind).collect()
     }
 
     /// What paths of pages are appended to.
@@ -173,18 +191,17 @@ impl Delivery {
     pub(crate) fn begin(&self) {
         let (Ok(runtime), Some(Hidden(connector))) = (Handle::try_current(), &self.connector) else { return };
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector.clone());
-        for queue in &self.receivers {
-            if let Some(waiting) = queue.waiting.lock().take() {
-                runtime.spawn(run(Arc::clone(&queue.receiver), client.clone(), waiting));
+        for receiver in &self.receivers {
+            if !mem::replace(&mut receiver.queue.lock().has_begun, true) {
+                runtime.spawn(run(Arc::clone(receiver), client.clone()));
             }
         }
     }
 
     /// Puts a message into its queue. Never waits.
     pub(crate) fn send(&self, message: Message) {
-        let Some(queue) = self.receivers.get(message.receiver) else { return };
-        if queue.sender.try_send(message).is_err() {
-            queue.receiver.fares.dropped.fetch_add(1, Ordering::Relaxed);
+        if let Some(receiver) = self.receivers.get(message.receiver) {
+            receiver.push(message);
         }
     }
 
@@ -202,13 +219,43 @@ impl Delivery {
 
     /// Returns how messages fare, by receiver.
     pub(crate) fn shown(&self) -> Vec<Value> {
-        let waiting = |queue: &Queue| queue.sender.max_capacity() - queue.sender.capacity();
-        self.receivers.iter().map(|queue| queue.receiver.shown(waiting(queue) as u64)).collect()
+        self.receivers.iter().map(|receiver| receiver.shown()).collect()
+    }
+
+    /// Returns how messages fared since the start, by receiver.
+    pub(crate) fn counts(&self) -> Vec<Counts> {
+        let of = |receiver: &Arc<Receiver>| {
+            let Fares { sent, failed, refused, dropped, .. } = &receiver.fares;
+            let [sent, failed, refused, dropped] =
+                [sent, failed, refused, dropped].map(|count| count.load(Ordering::Relaxed));
+            Counts { kind: receiver.kind, sent, failed, refused, dropped }
+        };
+        self.receivers.iter().map(of).collect()
+    }
+}
+
+/// How messages to a receiver fared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) kind: Kind,
+    pub(crate) sent: u64,
+    pub(crate) failed: u64,
+    pub(crate) refused: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Drop for Delivery {
+    /// Ends the tasks, once each has tried what waits.
+    fn drop(&mut self) {
+        for receiver in &self.receivers {
+            receiver.queue.lock().is_closed = true;
+            receiver.news.notify_one();
+        }
     }
 }
 
 impl Receiver {
-    fn new(to: &AlertReceiver, first_pause: Duration) -> Result<Self, ReceiverError> {
+    fn new(to: &AlertReceiver, patience: Patience) -> Result<Self, ReceiverError> {
         let (kind, url, secret) = match to {
             AlertReceiver::Alertmanager { url } => {
                 (Kind::Alertmanager, format!("{}/api/v2/alerts", url.trim_end_matches('/')), None)
@@ -242,42 +289,46 @@ impl Receiver {
             url.scheme_str().unwrap_or_default(),
             url.authority().map_or("", Authority::as_str)
         );
-        Ok(Self { kind, url, shown, secret, first_pause, fares: Fares::default() })
+        let (queue, news, fares) = (Mutex::default(), Notify::new(), Fares::default());
+        Ok(Self { kind, url, shown, secret, patience, queue, news, fares })
     }
 
-    fn shown(&self, waiting: u64) -> Value {
+    fn shown(&self) -> Value {
+        let waiting = self.queue.lock().len();
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let last = self.fares.last.lock().clone();
         json!({
-            "kind": match self.kind { Kind::Alertmanager => "alertmanager", Kind::Webhook => "webhook" },
+            "kind": self.kind.word(),
             "address": self.shown,
             "sent": count(&self.fares.sent),
             "failed": count(&self.fares.failed),
             "refused": count(&self.fares.refused),
             "dropped": count(&self.fares.dropped),
-            "waiting": waiting + count(&self.fares.held),
+            "waiting": waiting,
             "last_sent": last.sent.and_then(rfc3339),
             "error": last.error,
         })
     }
 
-    fn request(&self, body: &str) -> Result<Request<Full<Bytes>>, http::Error> {
+    /// Makes the request of a message that is sent at `at`, in seconds since 1970.
+    fn request(&self, body: &str, at: u64) -> Result<Request<Full<Bytes>>, http::Error> {
         let mut request = Request::post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, concat!("tidegate/", env!("CARGO_PKG_VERSION")));
         if let Some(secret) = &self.secret {
-            request = request.header(SIGNATURE, signature(secret, body.as_bytes()));
+            request = request.header(SIGNATURE, signature(secret, at, body.as_bytes()));
         }
         request.body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
     }
 
     async fn attempt(&self, client: &Client<Connector, Full<Bytes>>, body: &str) -> Sent {
-        let request = match self.request(body) {
+        let request = match self.request(body, now()) {
             Ok(request) => request,
             Err(error) => return Sent::Refused(error.to_string()),
         };
-        match tokio::time::timeout(ANSWERS_WITHIN, client.request(request)).await {
-            Err(_) => Sent::Failed(format!("no answer within {} s", ANSWERS_WITHIN.as_secs())),
+        // Until the head of the answer is there; its body is not read.
+        match tokio::time::timeout(self.patience.answers_within, client.request(request)).await {
+            Err(_) => Sent::Failed(format!("no answer within {:?}", self.patience.answers_within)),
             Ok(Err(error)) => Sent::Failed(causes(&error)),
             Ok(Ok(answer)) => match answer.status() {
                 status if status.is_success() => Sent::Taken,
@@ -308,56 +359,76 @@ impl Receiver {
         }
         last.error = error.map(|why| visible::line(why).into_owned());
         if error.is_none() {
-            let now = SystemClock::wall_time(SystemClock::new().now());
-            last.sent = Some(now.as_nanos() / 1_000_000_000);
+            last.sent = Some(now());
         }
     }
 
-    /// Adds a message to those that wait.
-    fn wait(&self, waiting: &mut VecDeque<Message>, message: Message) {
+    /// Adds a message to those that wait; if there are too many, the oldest goes.
+    fn push(&self, message: Message) {
+        let mut queue = self.queue.lock();
         if message.replaces {
-            waiting.retain(|earlier| !earlier.replaces);
+            queue.waiting.retain(|earlier| !earlier.replaces);
         }
-        if waiting.len() >= QUEUE {
-            waiting.pop_front();
+        if queue.len() >= QUEUE && queue.waiting.pop_front().is_some() {
             self.fares.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        waiting.push_back(message);
+        queue.waiting.push_back(message);
+        drop(queue);
+        self.news.notify_one();
+    }
+
+    /// Waits for a message, and takes the first; `None`: there is none, and there will be no other.
+    async fn next(&self) -> Option<Message> {
+        loop {
+            {
+                let mut queue = self.queue.lock();
+                if let Some(message) = queue.waiting.pop_front() {
+                    queue.is_sending = true;
+                    return Some(message);
+                }
+                if queue.is_closed {
+                    return None;
+                }
+            }
+            self.news.notified().await;
+        }
+    }
+
+    /// Puts a message that could not be sent back before the others, unless a newer one tells all of it. Returns whether
+    /// it is tried again.
+    fn put_back(&self, message: Message) -> bool {
+        let mut queue = self.queue.lock();
+        queue.is_sending = false;
+        if !(message.replaces && queue.waiting.iter().any(|later| later.replaces)) {
+            queue.waiting.push_front(message);
+        }
+        !queue.is_closed
     }
 }
 
 /// Sends what comes through a queue, in its order, until nobody can put anything into it.
-async fn run(
-    receiver: Arc<Receiver>,
-    client: Client<Connector, Full<Bytes>>,
-    mut queue: mpsc::Receiver<Message>,
-) {
-    let mut waiting = VecDeque::new();
-    let mut pause = receiver.first_pause;
-    loop {
-        if waiting.is_empty() {
-            let Some(message) = queue.recv().await else { return };
-            receiver.wait(&mut waiting, message);
-        }
-        while let Ok(message) = queue.try_recv() {
-            receiver.wait(&mut waiting, message);
-        }
-        receiver.fares.held.store(waiting.len() as u64, Ordering::Relaxed);
-        let Some(message) = waiting.front() else { continue };
+async fn run(receiver: Arc<Receiver>, client: Client<Connector, Full<Bytes>>) {
+    let Patience { first_pause, .. } = receiver.patience;
+    let mut pause = first_pause;
+    while let Some(message) = receiver.next().await {
         let sent = receiver.attempt(&client, &message.body).await;
         receiver.note(&sent);
-        if matches!(sent, Sent::Failed(_)) {
-            if queue.is_closed() {
-                return;
-            }
-            tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
-        } else {
-            waiting.pop_front();
-            receiver.fares.held.store(waiting.len() as u64, Ordering::Relaxed);
-            pause = receiver.first_pause;
+        if !matches!(sent, Sent::Failed(_)) {
+            receiver.queue.lock().is_sending = false;
+            pause = first_pause;
+            continue;
         }
+        if !receiver.put_back(message) {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
     }
+}
+
+/// Returns the wall clock's seconds since 1970.
+fn now() -> u64 {
+    SystemClock::wall_time(SystemClock::new().now()).as_nanos() / 1_000_000_000
 }
 
 fn told(status: StatusCode) -> String {
@@ -375,12 +446,20 @@ fn causes(error: &dyn std::error::Error) -> String {
     text.chars().take(300).collect()
 }
 
-/// `sha256=…`, the HMAC-SHA256 of a body in hexadecimal.
-fn signature(secret: &[u8], body: &[u8]) -> String {
+/// `t=…,v1=…`: the time, in seconds since 1970, and the HMAC-SHA256 of the time, a dot and the body, in hexadecimal. The
+/// time is signed too, so a receiver that refuses old ones cannot be told again what was true once.
+///
+/// # Source
+/// Stripe's scheme for webhooks.
+fn signature(secret: &[u8], at: u64, body: &[u8]) -> String {
+    format!("t={at},v1={}", hmac_sha256(secret, &[at.to_string().as_bytes(), b".", body]))
+}
+
+/// The HMAC-SHA256 of some parts, one after the other, in hexadecimal.
+fn hmac_sha256(secret: &[u8], parts: &[&[u8]]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("a key of any length works");
-    mac.update(body);
-    let digits = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    format!("sha256={digits}")
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(feature = "tls")]

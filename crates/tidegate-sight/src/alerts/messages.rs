@@ -5,8 +5,9 @@
 //!
 //! *A webhook* gets messages as Alertmanager would send them, grouped by rule and policy: 30 seconds after a group began,
 //! five minutes after its last message if there is news, four hours after it if there is none. At most twelve messages an
-//! hour, two of them for what is critical: what is left out is tried again five minutes later, and the next message tells how
-//! many were.
+//! hour, also over restarts: two of them are for what is critical, and six more for warnings, since callers choose keys, and
+//! how near to their rates these are. What is left out is tried again five minutes later, and the next message tells how many
+//! were.
 //!
 //! A message has digests of keys, and never their names.
 //!
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::rules::Rule;
-use super::{Alert, Subject, rfc3339};
+use super::{Alert, Subject, rfc3339, shift};
 
 /// How long Alertmanager may believe an alert that is not repeated, and how often it is.
 const ENDS_AFTER: u64 = 240;
@@ -33,12 +34,13 @@ const OVER_FOR: u64 = 300;
 
 /// The times of a group of a webhook.
 const GROUP_WAIT: u64 = 30;
-const GROUP_INTERVAL: u64 = 300;
+pub(crate) const GROUP_INTERVAL: u64 = 300;
 const REPEAT_EACH: u64 = 4 * 3_600;
 
-/// Messages of a webhook in an hour, and how many of them are kept for what is critical.
+/// Messages of a webhook in an hour, and how many of them are kept for what is critical, and for what is that or a warning.
 const MOST_AN_HOUR: usize = 12;
-const KEPT_AN_HOUR: usize = 2;
+const FOR_CRITICAL: usize = 2;
+const FOR_WARNINGS: usize = 8;
 const HOUR: u64 = 3_600;
 
 /// Alerts of one message: a person reads it.
@@ -51,11 +53,22 @@ pub(crate) enum Kind {
     Webhook,
 }
 
+impl Kind {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Alertmanager => "alertmanager",
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
 /// An alert that fires.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Standing<'a> {
     pub(crate) alert: &'a Alert,
     pub(crate) is_silenced: bool,
+    /// Whether the process before had the time to tell webhooks: a restart is no news.
+    pub(crate) was_told: bool,
 }
 
 /// A text for a receiver.
@@ -111,8 +124,8 @@ impl Outbox {
         messages
     }
 
-    /// Returns a test message for each receiver.
-    pub(crate) fn test(&self, now: u64) -> Vec<Message> {
+    /// Returns a test message for each receiver, but for webhooks that have had their messages of this hour.
+    pub(crate) fn test(&mut self, now: u64) -> Vec<Message> {
         let link = self.link.as_deref();
         let mut alert = json!({
             "labels": { "alertname": "TidegateTest", "severity": "info" },
@@ -123,23 +136,70 @@ impl Outbox {
         if let Some(link) = link {
             alert["generatorURL"] = format!("{link}/ui/alerts").into();
         }
-        let body = |receiver: &Receiver| match receiver {
-            Receiver::Alertmanager(_) => json!([alert]).to_string(),
-            Receiver::Webhook(_) => {
-                let mut one = alert.clone();
-                one["status"] = "firing".into();
-                let labels = alert["labels"].clone();
-                webhook(
-                    &Group4 { key: "{}:{alertname=\"TidegateTest\"}".to_owned(), group: &labels, link },
-                    &[one],
-                    0,
-                    0,
-                )
-            }
+        let mut one = alert.clone();
+        one["status"] = "firing".into();
+        let labels = alert["labels"].clone();
+        let of = Group4 { key: "{}:{alertname=\"TidegateTest\"}".to_owned(), group: &labels, link };
+        let of_webhook = webhook(&of, &[one], 0, 0);
+        let of_manager = json!([alert]).to_string();
+        let body = |receiver: &mut Receiver| match receiver {
+            Receiver::Alertmanager(_) => Some(of_manager.clone()),
+            Receiver::Webhook(hook) => hook.takes_room(now, FOR_CRITICAL).then(|| of_webhook.clone()),
         };
-        let message =
-            |(receiver, of): (usize, &Receiver)| Message { receiver, body: body(of), replaces: false };
-        self.receivers.iter().enumerate().map(message).collect()
+        let bodies = self.receivers.iter_mut().map(body).enumerate();
+        bodies
+            .filter_map(|(receiver, body)| Some(Message { receiver, body: body?, replaces: false }))
+            .collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.receivers.is_empty()
+    }
+
+    /// Returns how many messages were left out since the start, by receiver.
+    pub(crate) fn left_out(&self) -> Vec<u64> {
+        let left_out = |receiver: &Receiver| match receiver {
+            Receiver::Alertmanager(_) => 0,
+            Receiver::Webhook(hook) => hook.left_out_in_all,
+        };
+        self.receivers.iter().map(left_out).collect()
+    }
+
+    /// Returns when messages of the last hour were sent, by receiver, for [`Outbox::remember`].
+    pub(crate) fn sent(&self) -> Vec<Vec<u64>> {
+        let sent = |receiver: &Receiver| match receiver {
+            Receiver::Alertmanager(_) => Vec::new(),
+            Receiver::Webhook(hook) => hook.sent.iter().copied().collect(),
+        };
+        self.receivers.iter().map(sent).collect()
+    }
+
+    /// Learns when the process before sent messages: one that is started again and again sends no more than another.
+    pub(crate) fn remember(&mut self, sent: &[Vec<u64>], now: u64) {
+        for (receiver, sent) in self.receivers.iter_mut().zip(sent) {
+            if let Receiver::Webhook(hook) = receiver {
+                // Later ones are of a clock that was ahead.
+                let recent = sent.iter().map(|at| (*at).min(now)).filter(|at| now - at < HOUR);
+                hook.sent.extend(recent.take(MOST_AN_HOUR));
+                hook.sent.make_contiguous().sort_unstable();
+            }
+        }
+    }
+
+    /// Moves all times with a step of the clock.
+    pub(crate) fn follow_step(&mut self, by: i64) {
+        for receiver in &mut self.receivers {
+            match receiver {
+                Receiver::Alertmanager(Manager { last, firing, over, .. }) => {
+                    last.iter_mut().for_each(|at| shift(at, by));
+                    firing.values_mut().chain(over.values_mut()).for_each(|alert| alert.follow_step(by));
+                }
+                Receiver::Webhook(Hook { groups, sent, .. }) => {
+                    sent.iter_mut().for_each(|at| shift(at, by));
+                    groups.values_mut().for_each(|group| group.follow_step(by));
+                }
+            }
+        }
     }
 }
 
@@ -190,8 +250,9 @@ struct Hook {
     groups: BTreeMap<(Rule, String), Group>,
     /// When messages of the last hour were sent.
     sent: VecDeque<u64>,
-    /// Messages that were left out since the last one.
+    /// Messages that were left out since the last one, and since the start.
     left_out: u64,
+    left_out_in_all: u64,
 }
 
 #[derive(Debug)]
@@ -224,29 +285,44 @@ impl Member {
 impl Hook {
     fn second(&mut self, now: u64, standing: &[Standing<'_>], link: Option<&str>) -> Vec<String> {
         self.follow(now, standing);
-        while self.sent.front().is_some_and(|at| now.abs_diff(*at) >= HOUR) {
-            self.sent.pop_front();
-        }
         let mut bodies = Vec::new();
-        for (of, group) in &mut self.groups {
+        let mut groups = std::mem::take(&mut self.groups);
+        for (of, group) in &mut groups {
             if !group.is_due(now) {
                 continue;
             }
             group.sent = Some(now);
-            let kept = if of.0.severity() == "critical" { 0 } else { KEPT_AN_HOUR };
-            if self.sent.len() >= MOST_AN_HOUR - kept {
+            let kept = match of.0.severity() {
+                "critical" => 0,
+                "info" => FOR_WARNINGS,
+                _ => FOR_CRITICAL,
+            };
+            if !self.takes_room(now, kept) {
                 self.left_out += 1;
+                self.left_out_in_all += 1;
                 continue;
             }
-            self.sent.push_back(now);
             bodies.push(group.message(of, std::mem::take(&mut self.left_out), link));
         }
+        self.groups = groups;
         // A group without alerts still keeps the pause after its last message.
         self.groups.retain(|_, group| {
             let pauses = group.sent.is_some_and(|sent| now.abs_diff(sent) < GROUP_INTERVAL);
             !group.members.is_empty() || pauses
         });
         bodies
+    }
+
+    /// Takes one of the messages of this hour, of which `kept` are for others. Returns whether there was one.
+    fn takes_room(&mut self, now: u64, kept: usize) -> bool {
+        while self.sent.front().is_some_and(|at| now.abs_diff(*at) >= HOUR) {
+            self.sent.pop_front();
+        }
+        let has_room = self.sent.len() < MOST_AN_HOUR - kept;
+        if has_room {
+            self.sent.push_back(now);
+        }
+        has_room
     }
 
     fn follow(&mut self, now: u64, standing: &[Standing<'_>]) {
@@ -260,13 +336,13 @@ impl Hook {
             }
             let group = self.groups.entry(of).or_insert_with(|| Group {
                 began: now,
-                sent: None,
+                sent: one.was_told.then_some(now),
                 members: BTreeMap::new(),
             });
             let member = group.members.entry(subject).or_insert_with(|| Member {
                 alert: alert.clone(),
                 is_silenced: one.is_silenced,
-                told_over: None,
+                told_over: one.was_told.then_some(false),
             });
             member.is_silenced = one.is_silenced;
             if member.alert.resolved.is_some() {
@@ -290,6 +366,12 @@ fn is_of(alert: &Alert, subject: &Subject) -> bool {
 }
 
 impl Group {
+    fn follow_step(&mut self, by: i64) {
+        shift(&mut self.began, by);
+        self.sent.iter_mut().for_each(|at| shift(at, by));
+        self.members.values_mut().for_each(|member| member.alert.follow_step(by));
+    }
+
     fn is_due(&self, now: u64) -> bool {
         let Some(sent) = self.sent else {
             return self.members.values().any(Member::is_news) && now.abs_diff(self.began) >= GROUP_WAIT;

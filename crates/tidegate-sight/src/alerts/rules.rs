@@ -6,7 +6,7 @@
 //! | rule | holds while | for | ends after |
 //! |---|---|---|---|
 //! | `denied-unusual` | the share that a policy refuses is [unusual](crate::usual) | 2 min | 2 min |
-//! | `customer-cut` | a key that passed often and was never refused is refused more than half of the time | 2 min | 2 min |
+//! | `customer-cut` | a key that passed often and was never refused, or was told of before, is refused more than half of the time | 2 min | 2 min |
 //! | `tenant-near` | a key is admitted at 80 % of its rate or more, if that is ten units a minute or more | 5 min | 5 min |
 //! | `breaker-trips` | a breaker is not closed for 30 s, or opened 3 times in 5 min | | 1 min |
 //! | `store-away`, `config-refused` | the server says so | 1 min | 1 min |
@@ -21,6 +21,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use tidegate::{Tick, visible};
 use tidegate_server::OpenBreaker;
+
+use super::shift;
 
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -161,6 +163,10 @@ const LEAST_REFUSED: f64 = 10.0;
 const CUT_FOR: u32 = 2;
 const NEAR_FOR: u32 = 5;
 
+/// For how long a customer who was told of is known, and how long after the last time he is told of again.
+const KNOWN_FOR: u64 = 24 * 3_600;
+const CALM_BEFORE: u64 = 3_600;
+
 /// Near its rate.
 const NEAR: f64 = 0.8;
 
@@ -180,11 +186,14 @@ const DROPPED_FOR: u64 = 5 * MINUTE;
 /// Keys that are followed, of each rule. Callers choose keys.
 const FOLLOWED: usize = 1_000;
 
-/// The state of the rules. Bounded: two lists of [`FOLLOWED`] keys, the breakers of the server, and its policies.
+/// The state of the rules. Bounded: three lists of [`FOLLOWED`] keys, the breakers of the server, and its policies.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     unusual: BTreeMap<Arc<str>, (Lasting, Option<Found>)>,
     cut: KeyRule,
+    /// By policy and digest: when a customer who was told of was cut last. What he is refused then would keep him from being
+    /// told of again for a day, and after a restart nobody knows what he passed.
+    customers: BTreeMap<(String, String), u64>,
     near: KeyRule,
     breakers: BTreeMap<(String, String), Breaker>,
     store: Lasting,
@@ -198,20 +207,26 @@ impl Rules {
     /// Judges the keys of a minute that began at `from`. `before` tells what a key did before the last minutes.
     pub(crate) fn minute(&mut self, from: u64, keys: &[Key], before: &dyn Fn(u16, u64) -> Before) {
         let cut = keys.iter().filter(|key| key.refused >= LEAST_REFUSED && key.refused > key.passed);
+        let customers = &self.customers;
         self.cut.minute(cut, CUT_FOR, &mut |key| {
             let before = before(key.policy, key.key);
             // Counts are at least so large, so half a refusal is none.
-            let is_customer = before.passed >= PASSED_OFTEN && before.refused < 0.5;
-            is_customer.then(|| {
+            let is_new = before.passed >= PASSED_OFTEN && before.refused < 0.5;
+            let last = customers.get(&(key.name.to_string(), key.shown.clone()));
+            let is_again = last.is_some_and(|last| from.saturating_sub(*last) >= CALM_BEFORE);
+            (is_new || is_again).then(|| {
                 let share = 100.0 * key.refused / (key.refused + key.passed);
-                let text = format!(
-                    "a key of `{}` that passed {:.0} times in 24 hours and was never refused is refused {share:.0} % of the time",
-                    visible::name(&key.name),
-                    before.passed,
-                );
+                let who = if is_new {
+                    format!("passed {:.0} times in 24 hours and was never refused", before.passed)
+                } else {
+                    "an alert told of before".to_owned()
+                };
+                let name = visible::name(&key.name);
+                let text = format!("a key of `{name}` that {who} is refused {share:.0} % of the time");
                 found(Rule::CustomerCut, key, from, text, "denied")
             })
         });
+        self.know_customers(from);
         let is_near =
             |key: &Key, rate: f64| rate * MINUTE as f64 >= LEAST_RATE && key.per_second >= NEAR * rate;
         let near = keys.iter().filter(|key| key.rate.is_some_and(|rate| is_near(key, rate)));
@@ -225,6 +240,51 @@ impl Rules {
             );
             Some(found(Rule::TenantNear, key, from, text, "rate"))
         });
+    }
+
+    /// Learns that an alert of the process before told of a customer, the newest first. `over`: when it was over; `now`: in
+    /// seconds since 1970.
+    pub(crate) fn knew_customer(&mut self, policy: &str, key: &str, over: Option<u64>, now: u64) {
+        let last = over.unwrap_or(now.saturating_sub(CALM_BEFORE));
+        if self.customers.len() < FOLLOWED && now.saturating_sub(last) < KNOWN_FOR {
+            self.customers.entry((policy.to_owned(), key.to_owned())).or_insert(last);
+        }
+    }
+
+    /// Knows the customers who are cut in the minute that began at `from`, and forgets those of whom nothing was told in a
+    /// day.
+    fn know_customers(&mut self, from: u64) {
+        self.customers.retain(|_, last| from.saturating_sub(*last) < KNOWN_FOR);
+        for held in self.cut.0.values().filter(|held| held.fires && held.calm == 0) {
+            let customer = (held.found.policy.clone(), held.found.key.clone());
+            if self.customers.len() < FOLLOWED || self.customers.contains_key(&customer) {
+                self.customers.insert(customer, from);
+            }
+        }
+    }
+
+    /// Moves all times with a step of the clock, so that what has lasted goes on to last.
+    pub(crate) fn follow_step(&mut self, by: i64) {
+        let of_policies = self.unusual.values_mut().map(|(lasting, found)| (lasting, found.as_mut()));
+        let of_breakers = self.breakers.values_mut().flat_map(|breaker| {
+            breaker.trips.iter_mut().for_each(|at| shift(at, by));
+            [(&mut breaker.open, breaker.found.as_mut()), (&mut breaker.often, None)]
+        });
+        let of_server = [
+            (&mut self.store, self.store_found.as_mut()),
+            (&mut self.refused, self.refused_found.as_mut()),
+            (&mut self.dropped, None),
+        ];
+        for (lasting, found) in of_policies.chain(of_breakers).chain(of_server) {
+            lasting.follow_step(by);
+            if let Some(found) = found {
+                shift(&mut found.since, by);
+            }
+        }
+        for held in self.cut.0.values_mut().chain(self.near.0.values_mut()) {
+            shift(&mut held.found.since, by);
+        }
+        self.customers.values_mut().for_each(|last| shift(last, by));
     }
 
     /// Judges a second. Returns all that fires at its end.
@@ -419,6 +479,11 @@ impl Lasting {
             *self = Self::default();
         }
         self.fires
+    }
+
+    fn follow_step(&mut self, by: i64) {
+        self.since.iter_mut().for_each(|since| shift(since, by));
+        shift(&mut self.last, by);
     }
 }
 

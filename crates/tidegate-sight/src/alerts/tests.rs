@@ -1,5 +1,11 @@
 //! Tests of what is kept of alerts. The time is a number.
 
+use std::fs;
+use std::path::Path;
+
+use tidegate::Tick;
+use tidegate_server::OpenBreaker;
+
 use super::*;
 
 const NOW: u64 = 1_800_000_000;
@@ -106,11 +112,12 @@ fn a_silence_has_a_reason_and_an_end() {
     assert!(act(r#"{"do": "silence", "policy": "p1", "reason": "y"}"#).is_ok(), "in place of the one before");
 }
 
+/// Five hundred callers who came near their rates kept all else from being told.
 #[test]
-fn alerts_of_keys_take_no_room_of_those_of_the_server() {
+fn alerts_of_keys_take_no_room_of_those_of_other_rules() {
     let history = history();
     let alerts = alerts(&history, NOW);
-    for key in 0..MOST_FIRING as u64 {
+    for key in 0..MOST_OF_A_RULE as u64 {
         // Of the process before, so they are not over yet.
         let alert = Alert {
             rule: Rule::TenantNear,
@@ -122,10 +129,109 @@ fn alerts_of_keys_take_no_room_of_those_of_the_server() {
             text: String::new(),
             path: String::new(),
         };
-        alerts.state.lock().firing.insert(alert.subject(), (key, alert));
+        let mut state = alerts.state.lock();
+        state.carried.insert(alert.subject());
+        state.firing.insert(alert.subject(), (key, alert));
     }
-    run(&alerts, 0..61, Some("away"));
-    assert!(alerts.firing().iter().any(|one| (one.rule, one.alerts) == ("store-away", 1)));
+    let bank = OpenBreaker {
+        policy: "bank".to_owned(),
+        key: "(all)".to_owned(),
+        since: Some(Tick::from_secs(NOW)),
+        why: String::new(),
+        probes: false,
+    };
+    for at in 0..61 {
+        let breakers = vec![bank.clone()];
+        alerts.second(&Second { now: NOW + at, store_away: Some("away"), breakers, ..Second::default() });
+    }
+    let firing = alerts.firing();
+    let of = |rule: &str| firing.iter().filter(|one| one.rule == rule).map(|one| one.alerts).sum::<u64>();
+    assert_eq!((of("tenant-near"), of("breaker-trips"), of("store-away")), (100, 1, 1));
+}
+
+fn is_silenced(alerts: &Alerts, now: u64) -> bool {
+    let value = alerts.read(9, now);
+    assert_eq!(value["firing"], 1, "{value}");
+    value["alerts"][0]["silenced"].as_bool().unwrap()
+}
+
+const SILENCE: &[u8] = br#"{"do": "silence", "rule": "store-away", "for": "10min", "reason": "moved"}"#;
+
+#[test]
+fn a_silence_survives_a_restart_and_a_kill_and_ends_when_it_was_to() {
+    let open = |folder: &Path, now: u64| Arc::new(History::open(Some(folder), now).0);
+    let [folder, killed, set_back] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let history = open(folder.path(), NOW);
+    let before = alerts(&history, NOW);
+    let done = before.act(SILENCE, "ann", NOW).unwrap();
+    assert_eq!(done.text, "alerts of store-away are silenced for 10 min");
+    for copy in [&killed, &set_back] {
+        fs::copy(folder.path().join("history.redb"), copy.path().join("history.redb")).unwrap();
+    }
+    drop((before, history));
+    // The last one is started after the clock was set back: the silence is no longer than it was meant to be.
+    let starts =
+        [(&folder, NOW + 100, 500_u64), (&killed, NOW + 300, 300), (&set_back, NOW - 3_600, 600)];
+    for (folder, begin, end) in starts {
+        let after = alerts(&open(folder.path(), begin), begin);
+        for at in 0..=end {
+            let now = begin + at;
+            after.second(&Second { now, store_away: Some("away"), ..Second::default() });
+            assert!(at < 60 || is_silenced(&after, now) == (at < end), "{at} of {end}");
+        }
+        assert_eq!(after.read(9, begin + end)["silences"], json!([]));
+    }
+}
+
+#[test]
+fn a_silence_that_is_ended_stays_ended_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Arc::new(History::open(Some(folder.path()), NOW).0);
+    let before = alerts(&open(), NOW);
+    before.act(SILENCE, "ann", NOW).unwrap();
+    before.act(br#"{"do": "end-silence", "rule": "store-away"}"#, "ann", NOW).unwrap();
+    let long = format!(r#"{{"do": "silence", "policy": "{}", "reason": "x"}}"#, "p".repeat(1_025));
+    assert!(before.act(long.as_bytes(), "ann", NOW).unwrap_err().contains("`policy`"));
+    drop(before);
+    assert_eq!(alerts(&open(), NOW).read(9, NOW)["silences"], json!([]));
+}
+
+/// By the wall clock alone, a silence of ten minutes lasted for seventy, or for none.
+#[test]
+fn a_step_of_the_clock_makes_no_silence_and_no_alert_longer_or_shorter() {
+    for by in [3_600_i64, -3_600] {
+        let history = history();
+        let alerts = alerts(&history, NOW);
+        alerts.act(SILENCE, "ann", NOW).unwrap();
+        run(&alerts, 0..30, Some("away"));
+        alerts.follow_step(by);
+        for at in 30..=600 {
+            let now = (NOW + at).saturating_add_signed(by);
+            alerts.second(&Second { now, store_away: Some("away"), ..Second::default() });
+            assert_eq!(alerts.read(9, now)["firing"], u64::from(at >= 60), "{at}, {by}");
+            assert!(at < 60 || is_silenced(&alerts, now) == (at < 600), "{at}, {by}");
+        }
+        alerts.follow_step(-by);
+        let value = alerts.read(9, NOW + 600);
+        assert_eq!(value["alerts"][0]["since"], json!(rfc3339(NOW)), "{by}");
+    }
+}
+
+#[test]
+fn what_nobody_finds_again_is_over_in_minutes_although_the_clock_was_set_back() {
+    let history = history();
+    run(&alerts(&history, NOW), 0..61, Some("away"));
+    let again = alerts(&history, NOW + 10_000);
+    again.follow_step(-3_600);
+    run(&again, 6_400..6_400 + FOUND_AGAIN_WITHIN, None);
+    assert_eq!(shown(&again, 6_800), [(1, true)]);
+    run(&again, 6_760..6_761, None);
+    assert_eq!(shown(&again, 6_800), [(1, false)]);
+    // One of this process is over at once, although it fired before the start by the clock.
+    run(&again, 6_761..6_822, Some("away"));
+    assert_eq!(shown(&again, 6_822), [(2, true), (1, false)]);
+    run(&again, 6_822..6_882, None);
+    assert_eq!(shown(&again, 6_882), [(2, false), (1, false)]);
 }
 
 #[test]
@@ -140,6 +246,6 @@ fn lists_stay_bounded_whatever_happens() {
         });
     }
     assert!(history.alerts(9_999).len() <= MOST);
-    assert!(alerts.state.lock().firing.len() <= MOST_FIRING);
+    assert!(alerts.state.lock().firing.len() <= MOST_OF_A_RULE);
     assert!(alerts.read(1_000, NOW + 210_000)["alerts"].as_array().unwrap().len() <= MOST);
 }

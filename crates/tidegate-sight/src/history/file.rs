@@ -1,4 +1,5 @@
-//! The file of the history, `history.redb`: blocks of counts, the changes, the alerts, and what became of canaries.
+//! The file of the history, `history.redb`: blocks of counts, the changes, the alerts with a note about those, and what
+//! became of canaries.
 //!
 //! It stands beside the counters' file and shares nothing with it. [`redb`] manages it: each write is there completely
 //! or not at all. Each write has a number, which is in the file too: whoever holds counts that a write of that number
@@ -16,7 +17,7 @@ use redb::{Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, 
 
 use super::codec::{Packer, Row, Rows};
 use super::tiers::{DAY, Deltas, SERVER, Tier, absorb_row, times};
-use crate::engine_file::{self, EngineFile, FileError, guarded};
+use crate::engine_file::{self, EngineFile, FileError, guarded, table_if_there};
 
 /// The name of the file in its folder.
 pub(crate) const NAME: &str = "history.redb";
@@ -25,12 +26,13 @@ pub(crate) const NAME: &str = "history.redb";
 pub(crate) const DAMAGED: &str = "history.redb.damaged";
 
 /// The most bytes of the file, but for the engine's own pages, under a mebibyte. The engine doubles the file when it is
-/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`] and the lines.
+/// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`], the lines and the
+/// note.
 pub(crate) const MOST_IN_FILE: u64 = 64 << 20;
 
 /// The most bytes of blocks, with their names. Beyond, the oldest hour goes.
 pub(crate) const MOST_STORED: u64 =
-    MOST_IN_FILE / 2 - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_CANARIES_BYTES) as u64;
+    MOST_IN_FILE / 2 - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_CANARIES_BYTES + MOST_NOTE) as u64;
 
 /// The same without a folder: what is in memory is at most four times as much.
 pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;
@@ -46,6 +48,8 @@ pub(crate) const MOST_ALERTS_BYTES: usize = 2 << 20;
 /// The most canaries of which it is kept what became of them, and the most bytes of their text: four kilobytes each.
 pub(crate) const MOST_CANARIES: usize = 256;
 pub(crate) const MOST_CANARIES_BYTES: usize = 1 << 20;
+/// The most bytes of the note: a hundred silences, with names and reasons of a kilobyte, escaped.
+pub(crate) const MOST_NOTE: usize = 1 << 20;
 
 /// The format version that this build writes, and the newest that it reads.
 const FORM: u64 = 1;
@@ -56,6 +60,9 @@ const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
 /// A file of an earlier build lacks these until the first write.
 const ALERTS: TableDefinition<'_, u64, &str> = TableDefinition::new("alerts");
 const CANARIES: TableDefinition<'_, u64, &str> = TableDefinition::new("canaries");
+/// One text under [`NOTE`]. A file of an earlier build lacks it until the first write.
+const NOTES: TableDefinition<'_, &str, &str> = TableDefinition::new("notes");
+const NOTE: &str = "alerts";
 const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 
 /// Where the history is kept.
@@ -78,6 +85,7 @@ pub(crate) struct Opened {
     pub(crate) changes: BTreeMap<u64, Arc<str>>,
     pub(crate) alerts: BTreeMap<u64, Arc<str>>,
     pub(crate) canaries: BTreeMap<u64, Arc<str>>,
+    pub(crate) note: Option<Arc<str>>,
     pub(crate) extent: Extent,
 }
 
@@ -104,6 +112,8 @@ pub(crate) struct Work<'w> {
     pub(crate) changes: &'w NewLines,
     pub(crate) alerts: &'w NewLines,
     pub(crate) canaries: &'w NewLines,
+    /// `None`: it stays as it is.
+    pub(crate) note: Option<&'w str>,
     /// By which age blocks are removed; `None`: by none, because the clock is in doubt.
     pub(crate) now: Option<u64>,
     pub(crate) most_stored: u64,
@@ -123,8 +133,8 @@ fn read(file: EngineFile) -> Result<Opened, FileError> {
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
     }
-    let Contents { changes, alerts, canaries, extent } = file.contents()?;
-    Ok(Opened { file, written: state.written, changes, alerts, canaries, extent })
+    let Contents { changes, alerts, canaries, note, extent } = file.contents()?;
+    Ok(Opened { file, written: state.written, changes, alerts, canaries, note, extent })
 }
 
 struct FileState {
@@ -137,6 +147,7 @@ struct Contents {
     changes: BTreeMap<u64, Arc<str>>,
     alerts: BTreeMap<u64, Arc<str>>,
     canaries: BTreeMap<u64, Arc<str>>,
+    note: Option<Arc<str>>,
     extent: Extent,
 }
 
@@ -174,13 +185,17 @@ impl HistoryFile {
             let (key, block) = block?;
             extent.stored += stored(key.value().2, block.value());
         }
-        let table = |table: TableDefinition<'_, u64, &'static str>| match reading.open_table(table) {
-            Ok(table) => lines(&table),
-            Err(TableError::TableDoesNotExist(_)) => Ok(BTreeMap::new()),
-            Err(error) => Err(error.into()),
+        let table = |table: TableDefinition<'static, u64, &'static str>| match table_if_there(&reading, table)? {
+            Some(table) => lines(&table),
+            None => Ok(BTreeMap::new()),
         };
         let changes = lines(&reading.open_table(CHANGES)?)?;
-        Ok(Contents { changes, alerts: table(ALERTS)?, canaries: table(CANARIES)?, extent })
+        let (alerts, canaries) = (table(ALERTS)?, table(CANARIES)?);
+        let note = match table_if_there(&reading, NOTES)? {
+            Some(table) => table.get(NOTE)?.map(|text| Arc::from(text.value())),
+            None => None,
+        };
+        Ok(Contents { changes, alerts, canaries, note, extent })
     }
 
     /// Returns whether the file is still there under its name.
@@ -257,6 +272,9 @@ impl HistoryFile {
                     table.insert(number, &**text)?;
                 }
                 table.retain_in(..lines.first, |_, _| false)?;
+            }
+            if let Some(note) = work.note {
+                writing.open_table(NOTES)?.insert(NOTE, note)?;
             }
             writing.commit()?;
             Ok(Extent { stored, oldest })

@@ -314,3 +314,41 @@ fn what_became_of_canaries_is_kept_and_an_older_file_has_none() {
     let kept = open(folder.path()).canaries();
     assert_eq!((kept.len(), &kept[0]), (MOST_CANARIES, &(260, "rolled back".to_owned())));
 }
+
+#[test]
+fn a_note_is_on_disk_when_that_is_waited_for_and_is_found_once() {
+    let (folder, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let history = open(folder.path());
+    assert_eq!(history.found_note(), None);
+    history.put_note("one");
+    assert!(history.write_now());
+    history.put_note("two");
+    fs::copy(folder.path().join(file::NAME), killed.path().join(file::NAME)).unwrap();
+    drop(history);
+    for (folder, text) in [(&folder, "two"), (&killed, "one")] {
+        let history = open(folder.path());
+        assert_eq!((history.found_note().as_deref(), history.found_note()), (Some(text), None));
+        history.put_note(&"x".repeat(file::MOST_NOTE + 1));
+        history.put_change(1, "something else to write");
+        drop(history);
+        assert_eq!(open(folder.path()).found_note().as_deref(), Some(text), "a longer one is not kept");
+    }
+}
+
+/// The process before may still have the file.
+#[test]
+fn a_note_of_a_file_that_is_opened_late_is_found_then_and_what_is_newer_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = open(folder.path());
+    before.put_note("before");
+    assert!(before.write_now());
+    let (history, why) = History::open(Some(folder.path()), BEGIN);
+    assert!(why.unwrap().contains("another process"));
+    history.put_note("newer");
+    assert!(!history.write_now(), "it cannot be written yet");
+    drop(before);
+    assert!(history.write_now());
+    assert_eq!(history.found_note().as_deref(), Some("before"));
+    drop(history);
+    assert_eq!(open(folder.path()).found_note().as_deref(), Some("newer"));
+}

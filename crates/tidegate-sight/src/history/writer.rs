@@ -41,6 +41,7 @@ pub(crate) struct Memory {
     pub(crate) changes: Lines<MOST_CHANGES, MOST_CHANGES_BYTES>,
     pub(crate) alerts: Lines<MOST_ALERTS, MOST_ALERTS_BYTES>,
     pub(crate) canaries: Lines<MOST_CANARIES, MOST_CANARIES_BYTES>,
+    pub(crate) note: Note,
     /// Whether the last write succeeded.
     pub(crate) up: bool,
 }
@@ -96,6 +97,39 @@ impl<const MOST: usize, const BYTES: usize> Lines<MOST, BYTES> {
     }
 }
 
+/// One text, which is replaced as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Note {
+    text: Option<Arc<str>>,
+    is_unwritten: bool,
+    /// What the file had when it was first opened, until somebody takes it.
+    pub(crate) found: Option<Arc<str>>,
+    was_read: bool,
+}
+
+impl Note {
+    pub(crate) fn put(&mut self, text: &str) {
+        if self.text.as_deref() != Some(text) {
+            self.text = Some(Arc::from(text));
+            self.is_unwritten = true;
+        }
+    }
+
+    /// Learns what a file has that was opened. What is newer here is to be written.
+    fn found(&mut self, in_file: Option<Arc<str>>) {
+        self.is_unwritten = self.text.is_some() && self.text != in_file;
+        // Later it has what was put here, or what could not be replaced.
+        if !self.was_read {
+            (self.was_read, self.found) = (true, in_file);
+        }
+    }
+
+    fn take_unwritten(&mut self) -> Option<Arc<str>> {
+        let is_unwritten = mem::take(&mut self.is_unwritten);
+        self.text.clone().filter(|_| is_unwritten)
+    }
+}
+
 /// Blocks are removed by their age only after so many writes, about an hour, in which the clock made no step of more
 /// than an hour: one that is a year ahead must not remove what is kept.
 const STEADY: u32 = 60;
@@ -138,6 +172,7 @@ impl Writer {
         memory.changes.found(opened.changes);
         memory.alerts.found(opened.alerts);
         memory.canaries.found(opened.canaries);
+        memory.note.found(opened.note);
         memory.extent = opened.extent;
         memory.file = Some(Arc::new(opened.file));
         Ok(())
@@ -170,7 +205,7 @@ impl Writer {
             self.detach();
             return Err("somebody has removed the file".to_owned());
         }
-        let (writing, [changes, alerts, canaries], extent, now) = {
+        let (writing, [changes, alerts, canaries], note, extent, now) = {
             let mut locked = self.memory.lock();
             let memory = &mut *locked;
             let lines = [
@@ -178,14 +213,16 @@ impl Writer {
                 memory.alerts.take_unwritten(),
                 memory.canaries.take_unwritten(),
             ];
-            if memory.waiting.is_empty() && lines.iter().all(|lines| lines.new.is_empty()) {
+            let note = memory.note.take_unwritten();
+            let has_lines = lines.iter().any(|lines| !lines.new.is_empty()) || note.is_some();
+            if memory.waiting.is_empty() && !has_lines {
                 return Ok(());
             }
             let deltas = Arc::new(mem::take(&mut memory.waiting));
             let writing = Writing { number: memory.next, deltas };
             memory.next += 1;
             memory.writing = Some(writing.clone());
-            (writing, lines, memory.extent, memory.now)
+            (writing, lines, note, memory.extent, memory.now)
         };
         let work = Work {
             number: writing.number,
@@ -193,6 +230,7 @@ impl Writer {
             changes: &changes,
             alerts: &alerts,
             canaries: &canaries,
+            note: note.as_deref(),
             now: self.age_counts(now).then_some(now),
             most_stored: self.most_stored,
         };

@@ -140,6 +140,90 @@ fn the_oldest_go_first_when_the_file_has_enough() {
     assert!(is_there(&file, 100) && left < kept, "{left} of {kept}");
 }
 
+fn written(file: &RecordFile, records: Vec<RefusalRecord>) {
+    let left_out = sample::LeftOut::default();
+    file.write(&Batch { run: 1, configurations: Vec::new(), left_out, records }).unwrap();
+}
+
+fn is_kept(file: &RecordFile, id: u128) -> bool {
+    matches!(file.read(id, None).unwrap(), Recalled::Found { .. })
+}
+
+/// Strangers who came once each filled the file, and what a customer had been refused all day was gone.
+#[test]
+fn a_flood_of_new_keys_pushes_out_no_record_of_a_key_that_is_refused_steadily() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = RecordFile::bounded(folder.path(), 100_000).unwrap();
+    let minute = |number: u64| NOON + number * 60_000;
+    for number in 0..60 {
+        let stranger =
+            |one: u64| refusal(id(minute(number) + one * 10, one), &format!("#stranger-{number}-{one}"));
+        let mut records: Vec<RefusalRecord> = (0..100).map(stranger).collect();
+        // Twice in each minute, of which one is kept.
+        records.push(refusal(id(minute(number) + 20_000, 1), "#customer"));
+        records.push(refusal(id(minute(number) + 40_000, 2), "#customer"));
+        written(&file, records);
+    }
+    drop(file);
+    let file = RecordFile::bounded(folder.path(), 100_000).unwrap();
+    for number in 1..60 {
+        assert!(is_kept(&file, id(minute(number) + 20_000, 1)), "in minute {number}");
+    }
+    assert!(is_kept(&file, id(minute(59), 0)) && !is_kept(&file, id(minute(30), 0)));
+    let asked = id(minute(30) + 55_000, 3);
+    let Recalled::Missing { why, nearest } = file.read(asked, Some("#customer")).unwrap() else { panic!() };
+    let steady = "but for one a minute of keys that are refused again and again, since 2027-01-15T12:01:20Z";
+    assert!(why.contains(steady) && why.contains("at most 64 MiB"), "{why}");
+    assert_eq!(nearest, Some(id(minute(31) + 20_000, 1)));
+}
+
+/// Nothing that came after the clock had been set back was kept until it had caught up.
+#[test]
+fn after_a_clock_was_ahead_what_is_new_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = RecordFile::bounded(folder.path(), 20_000).unwrap();
+    let ahead = |second: u64| id(NOON + 3_600_000 + second * 1_000, second);
+    written(&file, (0..200).map(|second| refusal(ahead(second), "#ahead")).collect());
+    assert!(is_kept(&file, ahead(199)));
+    for second in 0..50 {
+        let one = id(NOON + second * 1_000, second);
+        written(&file, vec![refusal(one, "#now")]);
+        assert!(is_kept(&file, one), "{second}");
+    }
+    assert!(!is_kept(&file, ahead(199)), "what is ahead goes first");
+}
+
+#[test]
+fn a_run_has_a_higher_number_than_those_before_although_the_clock_was_set_back() {
+    let folder = tempfile::tempdir().unwrap();
+    for (now_ms, text) in [(NOON, "first"), (NOON - 3_600_000, "second")] {
+        let (record, why) = Record::open(folder.path(), now_ms);
+        assert_eq!(why, None);
+        for number in 0..MOST_CONFIGURATIONS as u64 {
+            record.configured(number, text);
+            let mut refused = refusal(id(now_ms + number, number), "#a");
+            refused.configuration = number;
+            record.push(refused);
+        }
+    }
+    let record = open(folder.path());
+    let (_, policies) = found(&record, id(NOON - 3_600_000, 0)).unwrap();
+    assert_eq!(policies.as_deref(), Some("second"));
+    assert_eq!(found(&record, id(NOON, 0)).unwrap().1, None, "sixteen are kept");
+}
+
+#[test]
+fn new_keys_beyond_so_many_a_minute_are_left_out_and_who_asks_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = open(folder.path());
+    let wanted = (0..3_000).filter(|key| record.wants(*key, NOON * 1_000_000)).count() as u64;
+    assert_eq!(wanted, sample::A_SECOND + sample::NEW_A_MINUTE);
+    record.push(refusal(id(NOON, 1), "#a"));
+    record.shared.turn();
+    let (why, _) = missing(&record, id(NOON + 1, 2), "#b");
+    assert!(why.starts_with("1950 refusals were left out about that minute, since their keys"), "{why}");
+}
+
 #[test]
 fn the_last_sixteen_configurations_that_are_named_are_kept() {
     let folder = tempfile::tempdir().unwrap();

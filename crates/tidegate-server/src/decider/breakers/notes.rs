@@ -32,11 +32,24 @@ const LONGEST_KEY: usize = 2048;
 /// The most breakers that wait to be read. Others wait for their next refusal.
 const MOST_WAITING: usize = 64;
 
+/// How long a breaker that refuses is not read again, and how many are read in one turn: an engine answers each.
+const READ_AGAIN: Duration = Duration::from_secs(5);
+const READ_AT_ONCE: usize = 32;
+
+/// For how long after its last call a breaker is read whose thresholds are compared at intervals.
+const MAY_OPEN_FOR: Duration = Duration::from_secs(600);
+
 /// The notes about breakers, by key.
 #[derive(Debug, Default)]
 pub(super) struct BreakerNotes {
     noted: Mutex<HashMap<Box<[u8]>, Noted>>,
     pub(super) unnoted: UnnotedRefusers,
+    pub(super) may_open: MayOpen,
+}
+
+/// Returns whether a breaker refuses calls, or all but its probes, without a person's doing.
+pub(super) const fn refuses(condition: &Condition) -> bool {
+    matches!(condition, Condition::Open { .. } | Condition::HalfOpen { .. })
 }
 
 /// The policy of each breaker and the index of its limit, by key.
@@ -58,6 +71,44 @@ impl UnnotedRefusers {
     /// Takes all of them.
     pub(super) fn take(&self) -> LimitsByKey {
         std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// Closed breakers that time alone may open: a call has ended, and their thresholds are compared at intervals.
+#[derive(Debug, Default)]
+pub(super) struct MayOpen(Mutex<HashMap<Box<[u8]>, ClosedBreaker>>);
+
+/// A closed breaker, as it was when its last call ended.
+#[derive(Clone, Debug)]
+pub(super) struct ClosedBreaker {
+    pub(super) policy: String,
+    pub(super) limit: usize,
+    at: Tick,
+}
+
+impl MayOpen {
+    /// Adds a breaker, or learns that another call has ended. Unless too many wait.
+    pub(super) fn add(&self, seen: &KeyedView) {
+        let KeyedView { key, policy, limit, at, .. } = seen;
+        let mut waiting = self.0.lock();
+        if waiting.len() < MOST_WAITING || waiting.contains_key(key) {
+            waiting.insert(key.clone(), ClosedBreaker { policy: policy.clone(), limit: *limit, at: *at });
+        }
+    }
+
+    /// Returns all whose last call ended not long ago, and forgets the others.
+    pub(super) fn recent(&self, now: Tick) -> Vec<(Box<[u8]>, ClosedBreaker)> {
+        let mut waiting = self.0.lock();
+        waiting.retain(|_, closed| now.since(closed.at) <= MAY_OPEN_FOR);
+        waiting.iter().map(|(key, closed)| (key.clone(), closed.clone())).collect()
+    }
+
+    /// Forgets a breaker, unless another call has ended meanwhile.
+    pub(super) fn forget(&self, key: &[u8], closed: &ClosedBreaker) {
+        let mut waiting = self.0.lock();
+        if waiting.get(key).is_some_and(|now| now.at == closed.at) {
+            waiting.remove(key);
+        }
     }
 }
 
@@ -147,6 +198,16 @@ impl BreakerNotes {
         let noted = self.lock();
         let refuses = |noted: &Noted| noted.seen.view.condition != Condition::Closed;
         key.len() > LONGEST_KEY || noted.get(key).is_some_and(refuses)
+    }
+
+    /// Returns breakers that refuse calls and were not read for some seconds, those first that were read longest ago.
+    pub(super) fn due(&self, now: Tick) -> Vec<KeyedView> {
+        let is_due = |seen: &&KeyedView| refuses(&seen.view.condition) && now.since(seen.at) >= READ_AGAIN;
+        let mut due: Vec<KeyedView> =
+            self.lock().values().map(|noted| &noted.seen).filter(is_due).cloned().collect();
+        due.sort_by_key(|seen| seen.at);
+        due.truncate(READ_AT_ONCE);
+        due
     }
 
     /// Returns whether no breaker can be noted unless another is forgotten.

@@ -24,7 +24,7 @@ fn outbox(kind: Kind) -> Outbox {
 /// Runs the seconds from `from` on and before `to`. Returns the messages with their times.
 fn run(outbox: &mut Outbox, alerts: &[Alert], from: u64, to: u64) -> Vec<(u64, Value)> {
     let standing: Vec<Standing<'_>> =
-        alerts.iter().map(|alert| Standing { alert, is_silenced: false }).collect();
+        alerts.iter().map(|alert| Standing { alert, is_silenced: false, was_told: false }).collect();
     let mut told = Vec::new();
     for at in from..to {
         for message in outbox.second(NOW + at, &standing) {
@@ -131,7 +131,7 @@ fn what_is_silenced_is_not_told_until_the_silence_ends() {
     let one = alert(Rule::TenantNear, "p", "#1");
     for kind in [Kind::Webhook, Kind::Alertmanager] {
         let mut outbox = outbox(kind);
-        let silenced = [Standing { alert: &one, is_silenced: true }];
+        let silenced = [Standing { alert: &one, is_silenced: true, was_told: false }];
         assert!((0..500).all(|at| outbox.second(NOW + at, &silenced).is_empty()), "{kind:?}");
         assert!(!run(&mut outbox, std::slice::from_ref(&one), 500, 540).is_empty(), "{kind:?}");
         assert!((540..1_000).all(|at| outbox.second(NOW + at, &silenced).is_empty()), "{kind:?}");
@@ -140,11 +140,72 @@ fn what_is_silenced_is_not_told_until_the_silence_ends() {
 
 #[test]
 fn a_test_goes_to_each_receiver_in_its_own_form() {
-    let outbox = Outbox::new(&[Kind::Alertmanager, Kind::Webhook], None);
+    let mut outbox = Outbox::new(&[Kind::Alertmanager, Kind::Webhook], None);
     let told = outbox.test(NOW);
     assert_eq!(told.iter().map(|one| one.receiver).collect::<Vec<_>>(), [0, 1]);
     let bodies: Vec<Value> = told.iter().map(|one| serde_json::from_str(&one.body).unwrap()).collect();
     assert_eq!(bodies[0][0]["labels"]["alertname"], "TidegateTest");
     assert_eq!(bodies[1]["alerts"][0]["labels"]["alertname"], "TidegateTest");
     assert_eq!((&bodies[1]["status"], &bodies[1]["externalURL"]), (&json!("firing"), &json!("")));
+}
+
+/// Each start had twelve messages, and a server that crashes starts each minute.
+#[test]
+fn restarts_bring_no_more_messages_and_tests_count() {
+    let many: Vec<Alert> = (0..20).map(|one| alert(Rule::DeniedUnusual, &format!("p{one}"), "")).collect();
+    let mut before = outbox(Kind::Webhook);
+    assert_eq!(run(&mut before, &many, 0, 100).len(), 10);
+    assert_eq!(before.left_out(), [10]);
+    let mut after = outbox(Kind::Webhook);
+    after.remember(&before.sent(), NOW + 100);
+    assert!(after.test(NOW + 100).is_empty(), "ten are sent");
+    assert_eq!(times(&run(&mut after, &many, 100, 4_000)), [3_730; 10], "an hour after the others");
+    let mut outbox = outbox(Kind::Webhook);
+    let tests = (0..20).map(|_| outbox.test(NOW).len()).sum::<usize>();
+    assert_eq!((tests, outbox.test(NOW + 3_600).len()), (10, 1));
+}
+
+#[test]
+fn what_the_process_before_has_told_is_no_news_but_its_end_is() {
+    let mut outbox = outbox(Kind::Webhook);
+    let one = alert(Rule::StoreAway, "", "");
+    let carried = [Standing { alert: &one, is_silenced: false, was_told: true }];
+    assert!((0..3_600).all(|at| outbox.second(NOW + at, &carried).is_empty()));
+    let told = run(&mut outbox, &[], 3_600, 4_000);
+    assert_eq!((times(&told), &told[0].1["status"]), (vec![3_600], &json!("resolved")));
+}
+
+/// Callers choose how many keys are near their rates.
+#[test]
+fn information_takes_no_room_of_warnings() {
+    let mut outbox = outbox(Kind::Webhook);
+    let mut all: Vec<Alert> = (0..20).map(|one| alert(Rule::TenantNear, &format!("p{one}"), "#1")).collect();
+    assert_eq!(times(&run(&mut outbox, &all, 0, 100)), [30; 4]);
+    all.push(alert(Rule::CustomerCut, "p", "#2"));
+    let told = run(&mut outbox, &all, 100, 1_000);
+    assert_eq!(times(&told), [130]);
+    assert_eq!(told[0].1["groupLabels"]["rule"], "customer-cut");
+    assert_eq!(told[0].1["commonAnnotations"]["left_out"], "+16 left out");
+}
+
+/// What was over a minute ago was said to end in an hour, and an Alertmanager believed it.
+#[test]
+fn after_a_step_of_the_clock_nothing_ends_in_the_future() {
+    let one = [alert(Rule::StoreAway, "", "")];
+    for by in [-3_600_i64, 3_600] {
+        let mut outbox = outbox(Kind::Alertmanager);
+        run(&mut outbox, &one, 10_000, 10_040);
+        assert_eq!(times(&run(&mut outbox, &[], 10_040, 10_100)), [10_040]);
+        outbox.follow_step(by);
+        let at = 10_100_u64.saturating_add_signed(by);
+        let told = run(&mut outbox, &[], at, at + 900);
+        assert_eq!(times(&told), [0, 60, 120, 180, 240].map(|after| at + after));
+        let over = json!(rfc3339(NOW + at - 60));
+        assert!(told.iter().all(|(_, list)| list[0]["endsAt"] == over), "{told:?}");
+    }
+    let mut outbox = outbox(Kind::Webhook);
+    run(&mut outbox, &one, 10_000, 10_100);
+    outbox.follow_step(-3_600);
+    let told = run(&mut outbox, &[], 6_500, 7_000);
+    assert_eq!(times(&told), [6_730], "five minutes after its last message");
 }

@@ -115,6 +115,69 @@ fn a_customer_who_is_cut_is_found_within_three_minutes_and_a_stranger_is_not() {
     }
 }
 
+/// A limit was raised for a customer who was cut, and set back by mistake the same day: what he had been refused in the
+/// morning kept the alert silent.
+#[test]
+fn a_customer_who_is_cut_again_is_told_of_again() {
+    let mut rules = Rules::default();
+    // What is refused counts from the second minute on.
+    let mut refused_before = 0.0;
+    let mut minute = |number: u64, refused: f64| {
+        let before = Before { passed: 5_000.0, refused: refused_before };
+        let key = busy_key("per-tenant", 1, 120.0, refused);
+        rules.minute(NOW + number * 60, &[key], &|_, _| before);
+        refused_before += refused;
+        rules.second(&second(NOW + number * 60 + 60)).len()
+    };
+    assert_eq!([0, 1, 2].map(|number| minute(number, 1_440.0)), [0, 1, 1]);
+    assert_eq!([3, 4].map(|number| minute(number, 0.0)), [1, 0]);
+    assert_eq!([30, 31, 32].map(|number| minute(number, 1_440.0)), [0; 3], "within the hour");
+    assert_eq!([70, 71].map(|number| minute(number, 1_440.0)), [0, 1]);
+}
+
+/// After a restart nobody knows what a customer has passed, so one who was cut was said to be served again.
+#[test]
+fn a_customer_who_was_cut_before_a_restart_is_found_again() {
+    let minute = |rules: &mut Rules, number: u64| {
+        let key = busy_key("per-tenant", 1, 0.0, 1_440.0);
+        rules.minute(NOW + number * 60, &[key], &never);
+        rules.second(&second(NOW + number * 60 + 60))
+    };
+    let mut rules = Rules::default();
+    rules.knew_customer("per-tenant", "#0000000000000001", None, NOW);
+    assert!(minute(&mut rules, 0).is_empty());
+    let found = minute(&mut rules, 1);
+    assert_eq!(told(&found), [("customer-cut", "per-tenant", "#0000000000000001")]);
+    assert!(found[0].text.contains("that an alert told of before is refused 100 % of the time"), "{found:?}");
+    let mut rules = Rules::default();
+    rules.knew_customer("per-tenant", "#0000000000000002", None, NOW);
+    rules.knew_customer("per-tenant", "#0000000000000001", Some(NOW - DAY), NOW);
+    assert!((0..3).all(|number| minute(&mut rules, number).is_empty()), "another one, or a day ago");
+    (0..3_000).for_each(|key| rules.knew_customer("p", &key.to_string(), None, NOW));
+    assert_eq!(rules.customers.len(), FOLLOWED);
+}
+
+#[test]
+fn a_step_of_the_clock_lets_nothing_fire_early_or_late() {
+    for by in [3_600_i64, -3_600] {
+        let mut rules = Rules::default();
+        let see = |rules: &mut Rules, at: u64, step: i64| {
+            let now = (NOW + at).saturating_add_signed(step);
+            let breakers = vec![open("bank", 5, false)];
+            rules.second(&Second { store_away: Some("away"), dropped: 1, breakers, ..second(now) }).len()
+        };
+        assert_eq!(see(&mut rules, 0, 0), 1, "what was dropped is told at once");
+        assert_eq!(see(&mut rules, 20, 0), 1);
+        rules.follow_step(by);
+        assert_eq!((see(&mut rules, 30, by), see(&mut rules, 31, by)), (1, 2), "the breaker");
+        assert_eq!((see(&mut rules, 59, by), see(&mut rules, 60, by)), (2, 3), "the store");
+        rules.follow_step(-by);
+        let found = rules.second(&second(NOW + 61));
+        assert_eq!(found.len(), 3, "calm for a second: {found:?}");
+        assert!(found.iter().all(|one| one.since == NOW), "{found:?}");
+    }
+}
+
 /// The scenario: a tenant of long standing grows tenfold, somebody guesses passwords, and a bank fails for 50 seconds.
 #[test]
 fn the_scenario_tells_of_the_tenant_and_the_bank_and_not_of_the_login() {
