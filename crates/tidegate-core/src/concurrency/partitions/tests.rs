@@ -58,7 +58,8 @@ fn below_a_dynamic_threshold_as_many_places_are_free_as_each_holds() {
     };
     assert_eq!(fill(&mut places, one), 6, "half of the limit");
     assert_eq!(fill(&mut places, other), 3);
-    assert_eq!(places.next([(one, 1), (other, 1)].into_iter(), ms(1)), None, "three are free, and both have more");
+    let both = [(one, 1), (other, 1)].into_iter();
+    assert_eq!(places.next(both, ms(1)), None, "three are free, and both hold more");
     assert_eq!(places.next([(one, 1), (well, 1)].into_iter(), ms(1)), Some(well));
     assert!(places.is_next((well, 1), [(one, 1), (other, 1)].into_iter(), ms(1)));
     assert_eq!(fill(&mut places, well), 2);
