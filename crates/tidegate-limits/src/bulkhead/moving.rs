@@ -12,7 +12,8 @@ use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
 use tidegate_core::time::nanos;
 use tidegate_core::{Criticality, Priority, Tick};
 
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, unexplored};
+use crate::sync::unexplored::AtomicU64 as PlainU64;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// The most samples that wait for a locked law: many more than arrive while it processes one, unless the thread that
 /// holds it is preempted.
@@ -212,12 +213,12 @@ const FALLS_OVER: f64 = 60e9;
 #[derive(Debug, Default)]
 pub(super) struct RecentUse {
     /// How many places the callers of each level hold or wait for.
-    wanted: [unexplored::AtomicU64; LEVELS],
+    wanted: [PlainU64; LEVELS],
     /// How many places were used of late above each level but the highest: the bits of a floating-point number. Of two
     /// updates at once one may be lost.
-    above: [unexplored::AtomicU64; LEVELS - 1],
+    above: [PlainU64; LEVELS - 1],
     /// The tick of the last update, in nanoseconds.
-    updated: unexplored::AtomicU64,
+    updated: PlainU64,
 }
 
 impl RecentUse {
