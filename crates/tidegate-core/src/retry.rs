@@ -11,8 +11,8 @@ use crate::time::{Rate, Tick, nanos, span};
 /// How often a call is tried, and how long to wait in between. `Copy`.
 ///
 /// The wait before try `n` is drawn evenly from zero to the lesser of `most` and `base · 2ⁿ⁻²` ("full jitter"), so
-/// that callers that failed together do not come back together. If the service names a time, the caller waits at
-/// least that long, up to a limit ([`Retries::with_pushback_up_to`]).
+/// that callers that failed together do not come back together; [`Retries::without_jitter`] waits for the whole of it. If
+/// the service names a time, the caller waits at least that long, up to a limit ([`Retries::with_pushback_up_to`]).
 ///
 /// # Examples
 /// ```
@@ -39,6 +39,7 @@ pub struct Retries {
     base: Duration,
     most: Duration,
     most_pushback: Duration,
+    jitters: bool,
 }
 
 /// The tries made so far.
@@ -88,7 +89,7 @@ impl Default for Retries {
     /// Three tries, with waits of up to 50 ms, doubled up to two seconds; a time that the service names, up to a minute.
     fn default() -> Self {
         let (base, most) = (Duration::from_millis(50), Duration::from_secs(2));
-        Self { tries: 3, base, most, most_pushback: Self::PUSHBACK_UP_TO }
+        Self { tries: 3, base, most, most_pushback: Self::PUSHBACK_UP_TO, jitters: true }
     }
 }
 
@@ -118,7 +119,7 @@ impl Retries {
             let want = "is above the longest wait; lower it, or raise the longest";
             return Err(QuotaError::Parameter { name: "base", value: format!("{base:?}"), want });
         }
-        Ok(Self { tries, base, most, most_pushback: Self::PUSHBACK_UP_TO })
+        Ok(Self { tries, base, most, most_pushback: Self::PUSHBACK_UP_TO, jitters: true })
     }
 
     /// Sets the longest time that a service may name; the default is a minute. If the service names
@@ -132,6 +133,13 @@ impl Retries {
             return Err(QuotaError::Parameter { name: "pushback", value: format!("{longest:?}"), want });
         }
         Ok(Self { most_pushback: longest, ..self })
+    }
+
+    /// Waits for the longest time in place of a random part of it, whatever the draw: to copy a backoff without jitter.
+    /// Callers that failed together then come back together.
+    #[must_use]
+    pub const fn without_jitter(self) -> Self {
+        Self { jitters: false, ..self }
     }
 
     /// Returns how long to wait before the next try, or why there is none.
@@ -157,7 +165,8 @@ impl Retries {
             Some(Pushback::After(wait)) => wait,
             _ => Duration::ZERO,
         };
-        let wait = least.saturating_add(drawn(self.longest(tried.times), draw));
+        let longest = self.longest(tried.times);
+        let wait = least.saturating_add(if self.jitters { drawn(longest, draw) } else { longest });
         if now.after(wait) >= deadline {
             return Err(Stop::NoTimeLeft);
         }
@@ -200,6 +209,16 @@ mod tests {
         let longest =
             |times| retries.next(&Tried { times, ..FAILED }, Tick::EPOCH, Tick::MAX, u32::MAX).unwrap();
         assert_eq!([34, 63, 99].map(longest), [1 << 33, 1 << 62, 1 << 62].map(Duration::from_nanos));
+    }
+
+    #[test]
+    fn without_jitter_every_draw_waits_for_the_longest_time() {
+        let retries = Retries::new(9, millis(50), millis(300)).unwrap().without_jitter();
+        for draw in [0, 1, u32::MAX] {
+            let waits =
+                |times| retries.next(&Tried { times, ..FAILED }, Tick::EPOCH, Tick::MAX, draw).unwrap();
+            assert_eq!([1, 2, 3, 4, 5].map(waits), [50, 100, 200, 300, 300].map(millis));
+        }
     }
 
     #[test]

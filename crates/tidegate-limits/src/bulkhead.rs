@@ -24,7 +24,7 @@ pub use queue::QueueOrder;
 use state::BulkheadState;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
-use tidegate_core::{Cost, NotACost, Outcome, QuotaError, Standing, Tick};
+use tidegate_core::{Cost, Criticality, NotACost, Outcome, QuotaError, Standing, Tick};
 use waiters::{Granted, PlaceRequest};
 
 use crate::answer::Denied;
@@ -78,7 +78,8 @@ impl Bulkhead {
         if self.shared.is_throttled() {
             return self.enter_through_line();
         }
-        let times = self.times(self.shared.begin());
+        // Without a throttle the level has no meaning.
+        let times = self.times(self.shared.begin(), Criticality::Critical);
         match self.shared.enter_past_line(1, || named_or_carried(None)) {
             Ok(granted) => Ok(Permit::new(&self.shared, granted, times, Duration::ZERO)),
             Err(_) => self.enter_through_line(),
@@ -86,8 +87,8 @@ impl Bulkhead {
     }
 
     #[inline]
-    fn times(&self, began: Tick) -> LawTimes {
-        LawTimes { began, answered: None, deadline: self.shared.deadline(|| None) }
+    fn times(&self, began: Tick, level: Criticality) -> LawTimes {
+        LawTimes { began, answered: None, deadline: self.shared.deadline(|| None), level }
     }
 
     /// The slow path, for a throttle, a set lock flag, or no free place. A separate function keeps its set-up out of
@@ -103,9 +104,10 @@ impl Bulkhead {
         if !self.shared.admits(began, || request) {
             return refuse(TurnedAway::now(NoPlace::Throttled));
         }
+        let level = request.priority.level();
         // Tells the throttle if no place is found, also when foreign code panics.
-        let mut admitted = Admitted { shared: Some(&self.shared), at: began };
-        let times = self.times(began);
+        let mut admitted = Admitted { shared: Some(&self.shared), at: began, level };
+        let times = self.times(began, level);
         match self.shared.enter(1, || request) {
             Ok(granted) => {
                 admitted.shared = None;
@@ -191,12 +193,13 @@ impl Bulkhead {
 struct Admitted<'b> {
     shared: Option<&'b BulkheadState>,
     at: Tick,
+    level: Criticality,
 }
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared {
-            shared.turned_away(self.at);
+            shared.turned_away(Some(self.at), self.level, 1);
         }
     }
 }

@@ -13,13 +13,14 @@ use crate::answers::{Answers, Problems};
 use crate::body::{AtBodyEnd, AtHead, HoldsUntil};
 use crate::call_notes::{Made, NotCalled, turn_came};
 use crate::classify::{ByStatus, Classify};
-use crate::guarded::{GuardRules, Inside};
+use crate::guarded::{EachKey, GuardRules, Inside};
 use crate::layered::{Layered, for_later};
 use crate::refused::Name;
 use tidegate::Bulkhead;
-use tidegate::bulkhead::{Enter, NoPlace, Permit};
+use tidegate::bulkhead::{Enter, NoPlace, Permit, Tenants};
+use tidegate::concurrency::Partition;
 use tidegate::http_answer::NamedLimit;
-use tidegate::limiter::TakeError;
+use tidegate::limiter::{Key, TakeError};
 use tidegate::observer::{Observer, RefusalCause};
 
 /// Limits how many calls to a service are in flight at once. Clones share the places.
@@ -92,6 +93,30 @@ impl ConcurrencyLayer {
         let named_limit = Some(NamedLimit::of_places(name));
         let rules = GuardRules { name: Name::new(name), named_limit, classify: ByStatus, answers: Problems };
         Self { bulkhead, entering: Alike, rules: Arc::new(rules), until: PhantomData }
+    }
+}
+
+/// How many dependencies are told apart. Choosing the next waiter looks at all of them that have waiters.
+const DEPENDENCIES: usize = 64;
+
+impl<C, A, U> ConcurrencyLayer<Alike, C, A, U> {
+    /// Divides the places among the dependencies that requests wait for: a database, a search index, a partner's API. `key`
+    /// names the one of a request. Requests for one dependency hold at most as many places as are
+    /// [free](Partition::dynamic_threshold), so that one that hangs leaves half of them to all others.
+    ///
+    /// Name dependencies by what the program calls, not by what a caller sends. Up to 64 are told apart; while none of them
+    /// is idle, further ones share one part. With a fixed limit give twice the places: one dependency alone has half of
+    /// them. A limit that tunes itself finds that by itself.
+    ///
+    /// Makes the bulkhead anew, without a throttle: it is empty, and shares nothing with its clones
+    /// ([`Bulkhead::with_tenants`]).
+    #[must_use]
+    pub fn by_dependency<K>(self, key: K) -> ConcurrencyLayer<EachKey<Alike, K>, C, A, U> {
+        let terms = Partition::default().dynamic_threshold();
+        let each = Tenants::default().rest(terms).and_then(|rest| rest.each(terms, DEPENDENCIES));
+        let each = each.expect("terms without a guarantee, for a few");
+        let (bulkhead, entering) = (self.bulkhead.with_tenants(each), EachKey { of: Alike, key });
+        ConcurrencyLayer { bulkhead, entering, rules: self.rules, until: PhantomData }
     }
 }
 
@@ -181,6 +206,13 @@ pub struct Alike;
 impl<Req> Entering<Req> for Alike {
     fn enter(&self, entry: Enter, _: &Req) -> Enter {
         entry
+    }
+}
+
+/// Names the tenant of a request by its key.
+impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Entering<Req> for EachKey<Alike, F> {
+    fn enter(&self, entry: Enter, request: &Req) -> Enter {
+        entry.of((self.key)(request))
     }
 }
 

@@ -16,7 +16,9 @@ use crate::classify::Classify;
 use crate::refused::Name;
 
 /// What a layer asks by the key of each request, which `F` reads: a [`KeyedLimiter`](tidegate::KeyedLimiter), a
-/// [`KeyedBreaker`](tidegate::breaker::KeyedBreaker), or the function of a [`FallbackLayer`](crate::FallbackLayer).
+/// [`KeyedBreaker`](tidegate::breaker::KeyedBreaker), the function of a [`FallbackLayer`](crate::FallbackLayer), or, with
+/// [`Alike`](crate::parameter::Alike), the part of a bulkhead that
+/// [belongs to a dependency](crate::ConcurrencyLayer::by_dependency).
 #[derive(Clone, Debug)]
 pub struct EachKey<L, F> {
     pub(crate) of: L,

@@ -96,7 +96,6 @@ pub mod parameter {
 /// `Service::Future`.
 pub mod service {
     pub use crate::layered::Layered;
-    pub use crate::load_shed::LoadShedService;
     pub use crate::retry::RetryService;
 }
 

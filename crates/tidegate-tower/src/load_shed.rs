@@ -10,13 +10,13 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answers::{Answers, Problems};
-use crate::layered::give_back;
+use crate::layered::{Layered, give_back};
 use crate::refused::Name;
 
 /// Makes a service that is always ready, and refuses requests while the inner service is not ready.
 ///
 /// Meant for services that report in `poll_ready` that they are busy. A [`ConcurrencyLayer`](crate::ConcurrencyLayer)
-/// refuses by itself.
+/// refuses by itself. Refusals and observers are told the name `load-shed`.
 ///
 /// A service that is not ready is dropped and replaced by a clone, so that it does not keep what it reserved while it was
 /// polled, such as a position in the queue of tower's `ConcurrencyLimit`. This costs a clone of the service per refusal.
@@ -36,10 +36,19 @@ use crate::refused::Name;
 ///     .service(service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(Body::from("the page"))) }));
 /// # let _ = service;
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LoadShedLayer<A = Problems> {
     answers: A,
     name: Name,
+    /// Whether the service inside said that it is ready, and was not called since.
+    is_ready: bool,
+}
+
+/// A clone has not been polled for readiness.
+impl<A: Clone> Clone for LoadShedLayer<A> {
+    fn clone(&self) -> Self {
+        Self { answers: self.answers.clone(), name: self.name.clone(), is_ready: false }
+    }
 }
 
 impl Default for LoadShedLayer {
@@ -52,7 +61,7 @@ impl LoadShedLayer {
     /// Makes a layer that refuses while the inner service is not ready.
     #[must_use]
     pub fn new() -> Self {
-        Self { answers: Problems, name: Name::new("load-shed") }
+        Self { answers: Problems, name: Name::new("load-shed"), is_ready: false }
     }
 }
 
@@ -60,13 +69,7 @@ impl<A> LoadShedLayer<A> {
     /// Chooses how refusals are told; the default is [`Problems`].
     #[must_use]
     pub fn answering<B>(self, answers: B) -> LoadShedLayer<B> {
-        LoadShedLayer { answers, name: self.name }
-    }
-
-    /// Chooses the name that refusals and observers are told; the default is `load-shed`.
-    #[must_use]
-    pub fn named(self, name: &str) -> Self {
-        Self { name: self.name.renamed(name), ..self }
+        LoadShedLayer { answers, name: self.name, is_ready: false }
     }
 
     /// Tells `observer` of refusals ([`Observer::on_layer`]).
@@ -77,29 +80,14 @@ impl<A> LoadShedLayer<A> {
 }
 
 impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
-    type Service = LoadShedService<S, A>;
+    type Service = Layered<S, Self>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LoadShedService { inner, layer: self.clone(), is_ready: false }
+        Layered { inner, layer: self.clone() }
     }
 }
 
-/// A service that refuses instead of making callers wait: see [`LoadShedLayer`].
-#[derive(Debug)]
-pub struct LoadShedService<S, A = Problems> {
-    inner: S,
-    layer: LoadShedLayer<A>,
-    is_ready: bool,
-}
-
-/// A clone has not been polled for readiness.
-impl<S: Clone, A: Clone> Clone for LoadShedService<S, A> {
-    fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), layer: self.layer.clone(), is_ready: false }
-    }
-}
-
-impl<S, Req, A> Service<Req> for LoadShedService<S, A>
+impl<S, Req, A> Service<Req> for Layered<S, LoadShedLayer<A>>
 where
     S: Service<Req> + Clone,
     A: Answers<S::Response, S::Error>,
@@ -110,7 +98,7 @@ where
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         // What the inner service answered counts for the next call, which polls again, so no waker is needed.
-        self.is_ready = match self.inner.poll_ready(cx) {
+        self.layer.is_ready = match self.inner.poll_ready(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => {
@@ -124,10 +112,10 @@ where
 
     fn call(&mut self, request: Req) -> Self::Future {
         // The call uses up the readiness.
-        if std::mem::take(&mut self.is_ready) {
+        if std::mem::take(&mut self.layer.is_ready) {
             return LoadShedFuture { stage: LoadShedStage::Called { future: self.inner.call(request) } };
         }
-        let LoadShedLayer { answers, name } = &self.layer;
+        let LoadShedLayer { answers, name, .. } = &self.layer;
         let result = answers.refuse(name.refuse(RefusalCause::Busy, Retry::Unknown), None);
         LoadShedFuture { stage: LoadShedStage::Refused { result: Some(result) } }
     }

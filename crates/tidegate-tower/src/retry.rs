@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use crate::call_notes::FurtherTry;
 use crate::classify::{ByStatus, Classify, GRPC_STATUS, is_grpc};
-use crate::layered::{Layered, call_when_ready};
+use crate::layered::{Calling, Layered, call_when_ready, oneshot};
 use crate::refused::Name;
 use crate::replay::CanReplay;
 
@@ -143,6 +143,8 @@ pub struct RetryService<S, C = ByStatus> {
     again: Arc<Again<S, C>>,
 }
 
+oneshot!(RetryService, C);
+
 impl<S: Clone, C> Clone for RetryService<S, C> {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone(), again: Arc::clone(&self.again) }
@@ -192,12 +194,10 @@ pin_project! {
         // The request may not be made twice.
         Once { #[pin] future: F },
         First { #[pin] future: F, copy: Option<(Req, Arc<Again<S, C>>)> },
-        Further { tries: Tries<Res, Err> },
+        // The tries after the first.
+        Further { tries: Calling<Res, Err> },
     }
 }
-
-/// The tries after the first.
-type Tries<Res, Err> = Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>;
 
 impl<S, Req, F, Res, Err, C> RetryFuture<S, Req, F, Res, Err, C> {
     const fn once(future: F) -> Self {

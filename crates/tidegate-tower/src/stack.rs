@@ -3,15 +3,24 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tower_layer::{Identity, Layer};
 use tower_service::Service;
 
 use crate::call_notes::inside_client;
-use crate::concurrency::ConcurrencyLayer;
-use crate::deadline::BoundsCalls;
+use crate::concurrency::{Alike, ConcurrencyLayer};
+use crate::deadline::{BoundsCalls, DeadlineLayer};
+use crate::guarded::EachKey;
 use crate::layered::Layered;
+
+/// The time of a request whose caller does not say how long it waits: after ten seconds people have turned to something
+/// else.
+const USUAL_TIME: Duration = Duration::from_secs(10);
+
+/// The longest time that a caller may ask for: proxies give up after a minute unless told otherwise.
+const LONGEST_TIME: Duration = Duration::from_secs(60);
 
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
@@ -54,11 +63,39 @@ impl ServerStack {
     }
 
     /// Makes a stack that protects any server from overload: an adaptive concurrency limit with a short queue, and
-    /// shedding before it ([`ConcurrencyLayer::self_tuning`]). `name` is told to callers. [`ServerStack::concurrency`]
-    /// replaces it.
+    /// shedding before it ([`ConcurrencyLayer::self_tuning`]), inside a [`DeadlineLayer`] that gives a request ten seconds
+    /// unless its caller says otherwise, and a minute at most. `name` is told to callers. [`ServerStack::concurrency`] and
+    /// [`ServerStack::deadline`] replace the parts.
+    ///
+    /// Where requests wait for different dependencies, add [`ServerStack::by_dependency`].
     #[must_use]
-    pub fn self_tuning(name: &str) -> ServerStack<Identity, Identity, Identity, ConcurrencyLayer> {
-        Self::new().concurrency(ConcurrencyLayer::self_tuning(name))
+    pub fn self_tuning(name: &str) -> ServerStack<Identity, DeadlineLayer, Identity, ConcurrencyLayer> {
+        let deadline = DeadlineLayer::within(USUAL_TIME, LONGEST_TIME).expect("ten seconds are within a minute");
+        Self::new().deadline(deadline).concurrency(ConcurrencyLayer::self_tuning(name))
+    }
+}
+
+impl<F, D, R, T, P> ServerStack<F, D, R, ConcurrencyLayer, T, P> {
+    /// Divides the places among the dependencies that requests wait for, so that one that hangs does not take all:
+    /// [`ConcurrencyLayer::by_dependency`].
+    ///
+    /// # Examples
+    /// ```
+    /// use axum::{Router, extract::Request, routing::get};
+    /// use tidegate_tower::ServerStack;
+    ///
+    /// let dependency = |request: &Request| if request.uri().path() == "/search" { "index" } else { "database" };
+    /// let stack = ServerStack::self_tuning("pages").by_dependency(dependency);
+    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(stack);
+    /// ```
+    #[must_use]
+    pub fn by_dependency<K>(
+        self,
+        key: K,
+    ) -> ServerStack<F, D, R, ConcurrencyLayer<EachKey<Alike, K>>, T, P> {
+        let Self { priority, fallback, retries, deadline, rate_limit, concurrency } = self;
+        let concurrency = concurrency.by_dependency(key);
+        ServerStack { priority, fallback, retries, deadline, rate_limit, concurrency }
     }
 }
 
@@ -261,7 +298,7 @@ where
         let called = self.concurrency.layer(self.deadline.layer(inner));
         let tried = self.breaker.layer(self.rate_limit.layer(called));
         let whole = self.deadline.whole_call().layer(self.retry.layer(tried));
-        ClientLayer::new().layer(self.fallback.layer(self.priority.layer(whole)))
+        ClientLayer.layer(self.fallback.layer(self.priority.layer(whole)))
     }
 }
 
@@ -286,23 +323,14 @@ where
 /// use tower::{BoxError, ServiceBuilder, service_fn};
 ///
 /// let stock = ServiceBuilder::new()
-///     .layer(ClientLayer::new())
+///     .layer(ClientLayer)
 ///     .layer(BreakerLayer::new("stock", Breaker::new(CircuitBreaker::builder())?).answering(Errors))
 ///     .service(service_fn(async |_: Request<String>| Ok::<_, BoxError>(Response::new("in stock"))));
 /// # let _ = stock;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct ClientLayer;
-
-impl ClientLayer {
-    /// Makes the layer.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self
-    }
-}
 
 impl<S> Layer<S> for ClientLayer {
     type Service = Layered<S, Self>;

@@ -27,6 +27,7 @@ const SCALE: u128 = 1 << 20;
 /// | `weight`: its share of the borrowed places, relative to other borrowers | 1 | 1 to 1,000,000 |
 /// | `guaranteed`: its own part of the limit, in percent | 0 | 0 to 100, all partitions together at most 100 |
 /// | `lends`: how much of its own part others may use while it is idle, in percent | 100 | 0 to 100 |
+/// | `dynamic_threshold`: beyond its own part it holds at most as many places as it finds free | off | |
 ///
 /// A partition whose callers wait gets its own part back as others leave, so it can lend all of it. If its callers do
 /// not wait, a lent place is missing when they come: lend less.
@@ -35,11 +36,12 @@ pub struct Partition {
     weight: u32,
     guaranteed: u8,
     lends: u8,
+    dynamic_threshold: bool,
 }
 
 impl Default for Partition {
     fn default() -> Self {
-        Self { weight: 1, guaranteed: 0, lends: 100 }
+        Self { weight: 1, guaranteed: 0, lends: 100, dynamic_threshold: false }
     }
 }
 
@@ -72,6 +74,21 @@ impl Partition {
         Ok(Self { lends: checked("lends", percent)?, ..self })
     }
 
+    /// Bounds what the partition holds beyond its own part: it enters only while it holds fewer places than are free. Of
+    /// partitions whose work hangs, one then holds half of the limit, and `n` hold `n / (n + 1)` of it together: places are
+    /// always left for others. A partition that is alone has half of the limit as well; a law that moves the limit by the
+    /// work that ends finds the double one.
+    ///
+    /// An ask for several places waits until so many are free. Nobody saves them up for it.
+    ///
+    /// # Source
+    /// A. Choudhury, E. Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions
+    /// on Networking 6(2), 1998, with an α of 1.
+    #[must_use]
+    pub const fn dynamic_threshold(self) -> Self {
+        Self { dynamic_threshold: true, ..self }
+    }
+
     /// Returns the partition's own part of the limit, in percent.
     #[must_use]
     pub const fn get_guaranteed(&self) -> u8 {
@@ -94,8 +111,8 @@ fn checked(name: &'static str, percent: u8) -> Result<u8, QuotaError> {
 ///   drains.
 /// * *Own places come first*: a waiting partition within its guarantee is served before all borrowers. The part that
 ///   it does not lend is free for it at once, whoever else waits.
-/// * *Work-conserving*: no place stays idle while somebody waits for it, except for places that are not lent, and for
-///   fewer places than the next ask takes.
+/// * *Work-conserving*: no place stays idle while somebody waits for it, except for places that are not lent, for those
+///   that a [dynamic threshold](Partition::dynamic_threshold) leaves free, and for fewer places than the next ask takes.
 /// * *Fair by weight*: between two partitions that both wait throughout a span and have no guarantee, the place-time
 ///   that each received, divided by its weight, differs by at most twice
 ///   `limit × (longest hold + 1 ms) / least weight`, however long the span.
@@ -167,9 +184,18 @@ impl Member {
         self.own_in_use.saturating_add(places) <= self.own
     }
 
+    const fn in_use(&self) -> u64 {
+        self.own_in_use + self.borrowed
+    }
+
+    /// Says whether its threshold lets it take this many more places while `free` are free.
+    const fn is_below_threshold(&self, places: u64, free: u64) -> bool {
+        !self.terms.dynamic_threshold || self.is_own(places) || self.in_use().saturating_add(places) <= free
+    }
+
     /// Returns how many places of the part that it does not lend are idle.
     const fn unlent_left(&self) -> u64 {
-        self.unlent.saturating_sub(self.own_in_use.saturating_add(self.borrowed))
+        self.unlent.saturating_sub(self.in_use())
     }
 }
 
@@ -255,7 +281,7 @@ impl Partitions {
     /// Returns how many places a partition holds; 0 if there is no such partition.
     #[must_use]
     pub fn in_use(&self, number: usize) -> u64 {
-        self.member(number).map_or(0, |member| member.own_in_use + member.borrowed)
+        self.member(number).map_or(0, Member::in_use)
     }
 
     /// Returns the weight of a partition; 0 if there is no such partition.
@@ -264,16 +290,10 @@ impl Partitions {
         self.member(number).map_or(0, |member| member.terms.weight)
     }
 
-    /// Returns how many places are a partition's own under the current limit; 0 if there is no such partition.
-    #[must_use]
-    pub fn own(&self, number: usize) -> u64 {
+    /// Returns how many places are a partition's own under the current limit.
+    #[cfg(test)]
+    fn own(&self, number: usize) -> u64 {
         self.member(number).map_or(0, |member| member.own)
-    }
-
-    /// Says whether a partition stays within its guarantee with this many more places.
-    #[must_use]
-    pub fn is_own(&self, number: usize, places: u64) -> bool {
-        self.member(number).is_some_and(|member| member.is_own(places))
     }
 
     /// Says whether a partition has received more than its part, in which case forgetting it would be to its
@@ -299,6 +319,10 @@ impl Partitions {
             .saturating_sub(others.fold(0, |unlent: u64, (_, other)| unlent.saturating_add(other.unlent)))
     }
 
+    const fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.in_use)
+    }
+
     fn kept(&self) -> u64 {
         self.guarantees().fold(0, |kept, (_, member)| kept.saturating_add(member.unlent_left()))
     }
@@ -306,6 +330,9 @@ impl Partitions {
     /// Says whether this many places are free for a partition while `kept` idle places are not lent, its own included.
     fn fits(&self, number: usize, places: u64, kept: u64) -> bool {
         let Some(member) = self.member(number) else { return false };
+        if !member.is_below_threshold(places, self.free()) {
+            return false;
+        }
         let kept_by_others = kept - member.unlent_left().min(kept);
         self.in_use.saturating_add(places).saturating_add(kept_by_others) <= self.limit
     }
@@ -366,7 +393,7 @@ impl Partitions {
     /// Returns which of the waiting partitions enters next, given how many places each asks for; `None` if nobody can
     /// enter now. Partitions within their guarantee come first; among equals, the one that has received the least
     /// service for its weight. If that one lacks room, others are next only within the parts that they do not lend:
-    /// nobody else waits for those. Looks at each that waits.
+    /// nobody else waits for those. One that its threshold holds back holds up nobody. Looks at each that waits.
     #[must_use]
     pub fn next(&self, waiting: impl Iterator<Item = (usize, u64)>, now: Tick) -> Option<usize> {
         self.first_with_room(waiting.filter_map(|ask| Some((self.rank(ask, now)?, ask.1))))
@@ -399,10 +426,12 @@ impl Partitions {
         };
         let kept = self.kept();
         for (rank, places) in waiting {
+            let Some(member) = self.member(rank.2) else { continue };
+            if !member.is_below_threshold(places, self.free()) {
+                continue;
+            }
             first = first_of(first, (rank, places));
-            if self.member(rank.2).is_some_and(|member| places <= member.unlent_left())
-                && self.fits(rank.2, places, kept)
-            {
+            if places <= member.unlent_left() && self.fits(rank.2, places, kept) {
                 within_unlent = first_of(within_unlent, (rank, places));
             }
         }

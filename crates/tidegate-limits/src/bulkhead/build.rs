@@ -8,7 +8,7 @@ use tidegate_core::throttle::{Shedding, Throttle};
 use tidegate_core::{Priority, Quota, Retry};
 
 use super::Bulkhead;
-use super::moving::Moving;
+use super::moving::{Moving, RecentUse};
 use super::places::Count;
 use super::queue::QueueOrder;
 use super::state::{BulkheadState, Parts, Throttling};
@@ -61,8 +61,8 @@ impl Bulkhead {
     /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())`: a
     /// [limit](tidegate_core::concurrency::HillClimb) that follows how much work succeeds, a [short
     /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](tidegate_core::throttle::Shedding) in front of
-    /// the queue. `docs/protection/overload.md` measures what it achieves at two and ten times the load that a service
-    /// can take, on simulated services that run this type.
+    /// the queue, with places [kept for important callers](Bulkhead::with_throttle). `docs/protection/overload.md` measures
+    /// what it achieves at two and ten times the load that a service can take, on simulated services that run this type.
     ///
     /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
     /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that
@@ -72,9 +72,9 @@ impl Bulkhead {
     /// [`HillClimb::without_reserve`](tidegate_core::concurrency::HillClimb::without_reserve) keeps latency short
     /// instead.
     ///
-    /// Not for services with a handful of requests per second, which teach it too slowly. The throttle refuses by
-    /// priority; with [tenants](Bulkhead::with_tenants) it refuses nobody whose tenant is within its guarantee. Costs a
-    /// lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
+    /// Not for services with a handful of requests per second, which teach it too slowly. With
+    /// [tenants](Bulkhead::with_tenants) nothing is shed on arrival: the queue then refuses whose tenant has the most
+    /// waiters. Costs a lock, two readings of the clock and 4 KiB in addition to the cost of [`Bulkhead::adaptive`].
     ///
     /// # Examples
     /// ```
@@ -105,8 +105,18 @@ impl Bulkhead {
     pub(super) fn rules(moves: bool) -> BulkheadRules {
         let order = QueueOrder::default();
         let (short_queue, longest_wait) = (false, Duration::MAX);
-        let (keep_for, tenants, signals) = (None, None, None);
-        BulkheadRules { room: ROOM, short_queue, order, longest_wait, keep_for, tenants, moves, signals }
+        let (keep_for, recent, tenants, signals) = (None, None, None, None);
+        BulkheadRules {
+            room: ROOM,
+            short_queue,
+            order,
+            longest_wait,
+            keep_for,
+            recent,
+            tenants,
+            moves,
+            signals,
+        }
     }
 
     /// Returns an empty bulkhead of changed parts and rules. A law and a throttle start again.
@@ -150,8 +160,8 @@ impl Bulkhead {
         self.with(|rules| rules.longest_wait = longest)
     }
 
-    /// Returns a bulkhead that keeps part of its places for callers of higher [priority](super::Enter::priority). A
-    /// construction step.
+    /// Returns a bulkhead that keeps part of its places for callers of higher [priority](super::Enter::priority), in place
+    /// of what a [throttle](Bulkhead::with_throttle) keeps. A construction step.
     ///
     /// # Errors
     /// [`KeepForError`] when the part cannot be kept of the present number of places. A law may later lower the limit
@@ -183,6 +193,9 @@ impl Bulkhead {
     /// Priorities and the order then apply within a tenant. So calling everything critical gains a tenant nothing,
     /// except for [kept parts](Bulkhead::with_keep_for), for which the claimed priority counts.
     ///
+    /// A bulkhead with tenants has no [throttle](Bulkhead::with_throttle), whichever step comes first: a throttle cannot
+    /// tell who floods the service, and would refuse quiet tenants with the others.
+    ///
     /// Entering and leaving take a lock, and choosing the next waiter looks at all tenants that wait. A construction
     /// step.
     #[must_use]
@@ -206,12 +219,14 @@ impl Bulkhead {
     /// that it refuses never joins the queue. It learns of each admitted caller who got no place
     /// ([`Outcome::Overloaded`](crate::Outcome::Overloaded)) and of each permit: its outcome
     /// ([`Outcome::Ignored`](crate::Outcome::Ignored) if it is only dropped), the free places and the waiting callers
-    /// at that moment. A caller that it refuses is admitted all the same if its [tenant](Bulkhead::with_tenants),
-    /// waiting callers included, stays within its guarantee. Beyond their guarantees tenants are refused alike,
-    /// whichever of them floods the service.
+    /// at that moment. A bulkhead with [tenants](Bulkhead::with_tenants) has no throttle.
     ///
-    /// Costs a lock and a reading of the clock per arrival. Its random draws start from the same seed in every process.
-    /// A construction step.
+    /// Behind it, callers of each level leave free as many places as more important callers used in the last minute and
+    /// do not use now, all but one at most: long work that is less important would otherwise hold the places when they
+    /// come. Where all callers have one level, no place is kept. [`Bulkhead::with_keep_for`] replaces this by fixed parts.
+    ///
+    /// Costs a lock, a reading of the clock and some atomic steps per arrival. Its random draws start from the same seed in
+    /// every process. A construction step.
     ///
     /// # Examples
     /// ```
@@ -297,8 +312,10 @@ pub(super) struct BulkheadRules {
     pub(super) short_queue: bool,
     pub(super) order: QueueOrder,
     pub(super) longest_wait: Duration,
-    /// `None` if no place is kept, so that the fast path skips the check.
+    /// `None` if no part is kept, so that the fast path skips the check.
     pub(super) keep_for: Option<KeepFor>,
+    /// What is kept behind a throttle, if no part is. Each bulkhead makes its own: see [`BulkheadState::new`].
+    pub(super) recent: Option<Arc<RecentUse>>,
     pub(super) tenants: Option<Tenants>,
     /// Whether a law moves the limit: then too many places are refused with [`Retry::Unknown`], since it may rise.
     pub(super) moves: bool,
@@ -310,7 +327,21 @@ impl BulkheadRules {
     /// are kept.
     #[inline]
     pub(super) fn kept(&self, priority: impl FnOnce() -> Priority, limit: u64) -> u64 {
+        match &self.recent {
+            Some(recent) => recent.kept(priority(), limit),
+            None => self.kept_part(priority, limit),
+        }
+    }
+
+    #[inline]
+    fn kept_part(&self, priority: impl FnOnce() -> Priority, limit: u64) -> u64 {
         self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority(), limit).min(limit))
+    }
+
+    /// Returns how many places count as taken, if `taken` of `limit` are: see [`RecentUse::taken`].
+    #[inline]
+    pub(super) fn taken(&self, taken: u64, limit: impl FnOnce() -> u64) -> u64 {
+        self.recent.as_ref().map_or(taken, |recent| recent.taken(taken, limit()))
     }
 
     /// Says whether a waiter of a priority that asks for `wanted` places is considered. One that nothing is kept from
@@ -336,7 +367,7 @@ impl BulkheadRules {
     }
 
     pub(super) fn most(&self, priority: Priority, limit: u64) -> u64 {
-        if self.enters_alone() { Concurrency::MAX_PLACES } else { limit - self.kept(|| priority, limit) }
+        if self.enters_alone() { Concurrency::MAX_PLACES } else { limit - self.kept_part(|| priority, limit) }
     }
 
     pub(super) fn too_many(&self, places: u64, priority: Priority, limit: u64) -> Option<TurnedAway> {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, NotACost, Priority, Tick};
+use tidegate_core::{Cost, Criticality, NotACost, Priority, Tick};
 
 use super::Permit;
 use super::build::TurnedAway;
@@ -63,6 +63,8 @@ pub struct Enter {
     carried: Option<Deadline>,
     /// When the caller arrived; [`Tick::EPOCH`] if the bulkhead measures no times.
     arrived: Tick,
+    /// The level at which it arrived: the task may carry another one when the entry is dropped.
+    level: Criticality,
     /// Until when the caller waits for the answer, if it said so and a law learns from it.
     deadline: Option<Tick>,
     stage: EnterStage,
@@ -97,6 +99,7 @@ impl Enter {
             bound: TimeBound::NONE,
             carried: None,
             arrived: Tick::EPOCH,
+            level: Criticality::default(),
             deadline: None,
             stage: EnterStage::New,
         }
@@ -225,6 +228,9 @@ impl Enter {
         if matches!(self.stage, EnterStage::New) {
             self.arrived = self.shared.begin();
             self.deadline = self.shared.deadline(|| self.bound.until(&*self.shared.clock));
+            if self.shared.is_throttled() {
+                self.level = self.effective_priority().level();
+            }
             let admitted = self.shared.admits(self.arrived, || self.request(places));
             self.stage = if admitted { EnterStage::Admitted } else { EnterStage::Refused };
         }
@@ -270,13 +276,22 @@ impl Enter {
     #[cold]
     fn end_of_a_try(&self) {
         if matches!(self.stage, EnterStage::Admitted) {
-            self.shared.turned_away(self.arrived);
+            self.turned_away(self.arrived);
         }
         self.shared.tell(PlaceDid::Dropped { waited: Duration::ZERO });
     }
 
+    fn turned_away(&self, at: Tick) {
+        self.shared.turned_away(Some(at), self.level, self.wanted());
+    }
+
+    /// Returns how many places it asks for; zero if that is not a number of places.
+    fn wanted(&self) -> u64 {
+        self.places.map_or(0, Cost::units)
+    }
+
     fn times(&self, began: Tick) -> LawTimes {
-        LawTimes { began, answered: None, deadline: self.deadline }
+        LawTimes { began, answered: None, deadline: self.deadline, level: self.level }
     }
 
     /// Ends with an answer. `began` is when the work begins, or when the caller learns of the refusal.
@@ -288,7 +303,7 @@ impl Enter {
             Ok(granted) => Ok(Permit::new(&self.shared, granted.after(waited), self.times(began), waited)),
             Err(refused) => {
                 if admitted {
-                    self.shared.turned_away(began);
+                    self.turned_away(began);
                 }
                 Err(self.shared.refuse(refused, waited).into())
             }
@@ -350,7 +365,9 @@ impl Future for Enter {
 impl Drop for Enter {
     fn drop(&mut self) {
         match &self.stage {
-            EnterStage::InQueue { ticket, .. } => self.shared.remove_dropped(ticket, self.arrived),
+            EnterStage::InQueue { ticket, .. } => {
+                self.shared.remove_dropped(ticket, self.arrived, self.level, self.wanted());
+            }
             EnterStage::Admitted | EnterStage::Refused | EnterStage::Tried => self.end_of_a_try(),
             EnterStage::New | EnterStage::Ended => {}
         }

@@ -1,4 +1,5 @@
-//! A limit that a law moves.
+//! A limit that a law moves, and what is measured beside it: how long work takes, how fast turns come, and how many places
+//! important callers use.
 //!
 //! Each permit that is left brings a sample. Usually no thread waits for another's sample: a thread that finds the law
 //! locked puts its sample into an inbox, and the next sample takes it along. So a sample may be late by one permit, and
@@ -7,10 +8,11 @@
 use std::time::Duration;
 use std::{fmt, mem};
 
-use tidegate_core::Tick;
 use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
 use tidegate_core::time::nanos;
+use tidegate_core::{Criticality, Priority, Tick};
 
+use crate::sync::unexplored::AtomicU64 as PlainU64;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// The most samples that wait for a locked law: many more than arrive while it processes one, unless the thread that
@@ -166,6 +168,8 @@ pub(super) struct LawTimes {
     pub(super) answered: Option<Tick>,
     /// Until when the caller waits, if it said so and there is a law.
     pub(super) deadline: Option<Tick>,
+    /// The level at which a throttle has admitted the caller; of no meaning without a throttle.
+    pub(super) level: Criticality,
 }
 
 /// The mean time from entering to leaving, in nanoseconds; zero until the first permit has left.
@@ -189,6 +193,77 @@ impl MeanLatency {
     pub(super) fn short_wait(&self) -> Duration {
         let half = Duration::from_nanos(self.0.load(Ordering::Relaxed) / 2);
         half.clamp(LEAST_WAIT, MOST_WAIT)
+    }
+}
+
+const LEVELS: usize = Criticality::ALL.len();
+
+/// How fast the recent use rises to what is wanted, in nanoseconds: long enough that a burst of some milliseconds moves it
+/// little, and shorter than most of the work that a throttle waits for.
+const RISES_OVER: f64 = 0.1e9;
+
+/// How fast it falls, in nanoseconds: what was used a minute ago counts for a third. Six hundred times slower than the rise,
+/// so of a number that varies by chance it is a high value, reached or exceeded for a hundredth of the time.
+const FALLS_OVER: f64 = 60e9;
+
+/// How many places the more important callers used of late. So many are kept for them: long work that is less important
+/// would otherwise take each place that is idle for a moment, and hold it when the next important caller comes.
+///
+/// What they use now counts towards it, so no place is kept twice. Callers that wait count too: they would use a place.
+#[derive(Debug, Default)]
+pub(super) struct RecentUse {
+    /// How many places the callers of each level hold or wait for.
+    wanted: [PlainU64; LEVELS],
+    /// How many places were used of late above each level but the highest: the bits of a floating-point number. Of two
+    /// updates at once one may be lost.
+    above: [PlainU64; LEVELS - 1],
+    /// The tick of the last update, in nanoseconds.
+    updated: PlainU64,
+}
+
+impl RecentUse {
+    /// Lets the time until now pass. Called at each arrival, since arrivals at random see how it is on average.
+    pub(super) fn pass(&self, now: Tick, limit: u64) {
+        // Relaxed, here and below: no other data depends on the numbers.
+        let before = self.updated.swap(now.as_nanos(), Ordering::Relaxed);
+        let passed = now.as_nanos().saturating_sub(before) as f64;
+        for (level, above) in self.above.iter().enumerate() {
+            let used = f64::from_bits(above.load(Ordering::Relaxed));
+            let wanted = self.wanted_above(level).min(limit) as f64;
+            let over = if wanted > used { RISES_OVER } else { FALLS_OVER };
+            let next = used + (wanted - used) * (passed / over).min(1.0);
+            above.store(next.to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts places that a caller wants from now on.
+    pub(super) fn wants(&self, level: Criticality, places: u64) {
+        self.wanted[level as usize].fetch_add(places, Ordering::Relaxed);
+    }
+
+    /// Counts places that a caller has returned, or no longer waits for.
+    pub(super) fn gone(&self, level: Criticality, places: u64) {
+        self.wanted[level as usize].fetch_sub(places, Ordering::Relaxed);
+    }
+
+    fn wanted_above(&self, level: usize) -> u64 {
+        self.wanted[level + 1..].iter().map(|wanted| wanted.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Returns how many places a caller of a priority has to leave free. The last place is kept from nobody.
+    pub(super) fn kept(&self, priority: Priority, limit: u64) -> u64 {
+        let level = priority.level() as usize;
+        let Some(above) = self.above.get(level) else { return 0 };
+        let used = f64::from_bits(above.load(Ordering::Relaxed)).round() as u64;
+        used.saturating_sub(self.wanted_above(level)).min(limit.saturating_sub(1))
+    }
+
+    /// Returns how many of `limit` places count as taken, if `taken` are: those that are kept from the least important
+    /// caller who is here count too. To a law the limit would otherwise seem not to bind while it refuses that caller.
+    pub(super) fn taken(&self, taken: u64, limit: u64) -> u64 {
+        let is_here = |level: &Criticality| self.wanted[*level as usize].load(Ordering::Relaxed) > 0;
+        let Some(least) = Criticality::ALL.into_iter().find(is_here) else { return taken };
+        taken.max(taken.saturating_add(self.kept(Priority::of(least), limit)).min(limit))
     }
 }
 
@@ -249,6 +324,68 @@ mod tests {
             latency.learn(Duration::MAX);
         }
         assert_eq!(latency.short_wait(), MOST_WAIT);
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod recent_use_tests {
+    use tidegate_core::Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
+
+    use super::*;
+
+    /// Lets `count` milliseconds pass, with an arrival in each.
+    fn millis(recent: &RecentUse, from: u64, count: u64) -> u64 {
+        (from..from + count).for_each(|at| recent.pass(Tick::from_nanos(at * 1_000_000), 100));
+        from + count
+    }
+
+    fn kept(recent: &RecentUse) -> [u64; LEVELS] {
+        Criticality::ALL.map(|level| recent.kept(level.into(), 20))
+    }
+
+    #[test]
+    fn what_the_more_important_used_within_a_minute_is_kept_for_them() {
+        let recent = RecentUse::default();
+        let now = millis(&recent, 1, 1);
+        recent.wants(Critical, 6);
+        recent.wants(CriticalPlus, 2);
+        assert_eq!(kept(&recent), [0; LEVELS], "they have just come");
+        let now = millis(&recent, now, 1_000);
+        assert_eq!(kept(&recent), [0; LEVELS], "and hold what they use");
+        recent.gone(Critical, 5);
+        assert_eq!(kept(&recent), [5, 5, 0, 0]);
+        recent.gone(CriticalPlus, 2);
+        assert_eq!(kept(&recent), [7, 7, 2, 0]);
+        let now = millis(&recent, now, 42_000);
+        assert_eq!(kept(&recent)[0], 3, "half of it is forgotten");
+        millis(&recent, now, 600_000);
+        assert_eq!(kept(&recent), [0; LEVELS], "only one is still here");
+    }
+
+    #[test]
+    fn the_last_place_is_kept_from_nobody() {
+        let recent = RecentUse::default();
+        let now = millis(&recent, 1, 1);
+        recent.wants(CriticalPlus, 70);
+        millis(&recent, now, 5_000);
+        recent.gone(CriticalPlus, 70);
+        assert_eq!(kept(&recent), [19, 19, 19, 0]);
+        assert_eq!(recent.kept(SheddablePlus.into(), 1), 0);
+        assert_eq!(recent.kept(SheddablePlus.into(), 0), 0, "a limit is never zero, and an answer exists");
+    }
+
+    #[test]
+    fn what_is_kept_counts_as_taken_while_somebody_is_refused_for_it() {
+        let recent = RecentUse::default();
+        let now = millis(&recent, 1, 1);
+        recent.wants(Critical, 8);
+        millis(&recent, now, 2_000);
+        recent.gone(Critical, 6);
+        assert_eq!(recent.taken(2, 20), 2, "nobody less important is here");
+        recent.wants(Sheddable, 5);
+        assert_eq!(recent.taken(7, 20), 13);
+        assert_eq!(recent.taken(17, 20), 20, "never more than all");
+        assert_eq!(recent.taken(25, 20), 25, "unless more are");
     }
 }
 

@@ -287,14 +287,6 @@ impl Queues {
         }
     }
 
-    /// Says whether the tenant has a guarantee, and stays within it with this many more places. Its waiters count as a
-    /// place each.
-    pub(super) fn is_own(&self, tenant: &[u8], places: u64) -> bool {
-        let Self::Divided(divided) = self else { return false };
-        let waiting = |number: usize| divided.queues.get(number).map_or(0, Queue::len) as u64;
-        divided.known.is_own(tenant, |number| places.saturating_add(waiting(number)))
-    }
-
     pub(super) fn most(&self, class: Class) -> u64 {
         match self {
             Self::One(_) => u64::MAX,

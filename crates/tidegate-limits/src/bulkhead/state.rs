@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::concurrency::{Sample, Signal};
 use tidegate_core::decision::Ruling;
 use tidegate_core::throttle::{Arrival, Room, Throttle};
-use tidegate_core::{Decision, Outcome, Priority, Standing, Tick};
+use tidegate_core::{Criticality, Decision, Outcome, Priority, Standing, Tick};
 
 use super::build::{BulkheadRules, TurnedAway};
 use super::moving::{LawTimes, MeanLatency, Moving};
@@ -66,7 +66,8 @@ impl Parts {
     }
 }
 
-const NO_TIMES: LawTimes = LawTimes { began: Tick::EPOCH, answered: None, deadline: None };
+const NO_TIMES: LawTimes =
+    LawTimes { began: Tick::EPOCH, answered: None, deadline: None, level: Criticality::Critical };
 
 impl Owner for BulkheadState {
     fn return_places(&self, granted: &Granted) {
@@ -77,8 +78,11 @@ impl Owner for BulkheadState {
 pub(super) type Joined = Result<Ticket, Answer>;
 
 impl BulkheadState {
-    pub(super) fn new(parts: Parts, rules: BulkheadRules) -> Arc<Self> {
+    pub(super) fn new(parts: Parts, mut rules: BulkheadRules) -> Arc<Self> {
         let Parts { clock, limit, moving, throttling, observer } = parts;
+        // A throttle sees priorities alone. With tenants the queue decides who is refused.
+        let throttling = throttling.filter(|_| rules.tenants.is_none());
+        rules.recent = (throttling.is_some() && rules.keep_for.is_none()).then(Arc::default);
         let places = OwnedCounter::new(limit);
         let waiters = Mutex::new(Waiters::new(&rules, limit, clock.now()));
         if rules.tenants.is_some() {
@@ -173,18 +177,21 @@ impl BulkheadState {
         if self.timed { self.clock.now() } else { Tick::EPOCH }
     }
 
-    /// Says whether the throttle admits a caller, or its tenant's guarantee does: what is guaranteed to a tenant is not
-    /// shed because others ask for too much. Call it once per arrival.
+    /// Says whether the throttle admits a caller. If so, the caller wants its places until it is [turned
+    /// away](Self::turned_away) or leaves. Call it once per arrival.
     pub(super) fn admits<'a>(&self, at: Tick, request: impl FnOnce() -> PlaceRequest<'a>) -> bool {
         let Some(throttling) = &self.throttling else { return true };
         let request = request();
+        if let Some(recent) = &self.rules.recent {
+            recent.pass(at, self.places.count().limit());
+        }
         if throttling.admits(at, request.priority) {
+            if let Some(recent) = &self.rules.recent {
+                recent.wants(request.priority.level(), request.places);
+            }
             return true;
         }
-        if self.rules.tenants.is_some() && self.waiters.lock().is_own(request) {
-            return true;
-        }
-        let free = self.standing().remaining;
+        let free = self.free();
         if free > 0 {
             // The throttle hears of free places when admitted work ends, which after a rest is too seldom: it would go
             // on to refuse as it did before the rest. Nobody waits for the lock here: if it is held, somebody enters or
@@ -197,8 +204,18 @@ impl BulkheadState {
         false
     }
 
-    pub(super) fn turned_away(&self, at: Tick) {
-        if let Some(throttling) = &self.throttling {
+    /// Returns how many places are free for the least important caller who is here.
+    fn free(&self) -> u64 {
+        let count = self.places.count();
+        count.limit().saturating_sub(self.rules.taken(count.taken(), || count.limit()))
+    }
+
+    /// Notes that a caller, admitted at this level, gets no places. `at` is `None` if the clock panicked.
+    pub(super) fn turned_away(&self, at: Option<Tick>, level: Criticality, places: u64) {
+        if let Some(recent) = &self.rules.recent {
+            recent.gone(level, places);
+        }
+        if let (Some(throttling), Some(at)) = (&self.throttling, at) {
             throttling.turned_away(at);
         }
     }
@@ -210,7 +227,8 @@ impl BulkheadState {
         priority: impl Fn() -> Priority,
     ) -> Result<Granted, EnterFailure> {
         let alone = places > 1 && self.rules.enters_alone();
-        let in_flight = self.places.enter(places, alone, |limit| self.rules.kept(&priority, limit))?;
+        let taken = self.places.enter(places, alone, |limit| self.rules.kept(&priority, limit))?;
+        let in_flight = self.rules.taken(taken, || self.places.count().limit());
         Ok(Granted::new(places, in_flight, Class::default()))
     }
 
@@ -305,14 +323,12 @@ impl BulkheadState {
     }
 
     /// Removes a waiter that was dropped, and tells the observer. A place that it was given and has not fetched goes to
-    /// the next waiter.
-    pub(super) fn remove_dropped(&self, ticket: &Ticket, arrived: Tick) {
+    /// the next waiter. It was admitted at this level.
+    pub(super) fn remove_dropped(&self, ticket: &Ticket, arrived: Tick, level: Criticality, places: u64) {
         let (now, panicked) = self.now_or_panic();
         let wakers = self.waiters.lock().remove_dropped(&self.rules, &self.places, ticket, now);
         let panicked = panicked.or(wakers.wake_all());
-        if let Some(now) = now {
-            self.turned_away(now);
-        }
+        self.turned_away(now, level, places);
         let waited = now.map_or(Duration::ZERO, |now| now.since(arrived));
         panicked.or(self.tell_held(PlaceDid::Dropped { waited })).resume_unless_panicking();
     }
@@ -332,7 +348,7 @@ impl BulkheadState {
             self.announce(Some(moving.sense(at, signal, |limit| self.set_limit(limit, at))));
         }
         if let Some(throttling) = &self.throttling {
-            let room = Room { free: self.standing().remaining, waiting: self.waiting() as u64 };
+            let room = Room { free: self.free(), waiting: self.waiting() as u64 };
             throttling.sense(at, room);
         }
     }
@@ -372,6 +388,10 @@ impl BulkheadState {
     /// Places and times are references, because the atomic step would wait for copies of them.
     #[inline]
     pub(super) fn leave(&self, granted: &Granted, times: &LawTimes, outcome: Outcome) {
+        // First, so that the places are kept for the next of this level, if they are.
+        if let Some(recent) = &self.rules.recent {
+            recent.gone(times.level, granted.places());
+        }
         let locked = self.places.leave(granted.places());
         if locked || outcome != Outcome::Ignored || self.reports_everybody() {
             if self.is_observed() {
@@ -426,7 +446,7 @@ impl BulkheadState {
     }
 
     fn learn(&self, granted: &Granted, times: &LawTimes, outcome: Outcome, at: Tick, waiting: usize) {
-        let LawTimes { began, answered, deadline } = *times;
+        let LawTimes { began, answered, deadline, .. } = *times;
         let held = at.since(began);
         let latency = answered.map_or(held, |answered| answered.since(began));
         // The throttle comes before the law and its observer, which are foreign code and may panic.
@@ -448,7 +468,7 @@ impl BulkheadState {
             };
         }
         if let Some(throttling) = &self.throttling {
-            throttling.sense(at, Room { free: self.standing().remaining, waiting: waiting as u64 });
+            throttling.sense(at, Room { free: self.free(), waiting: waiting as u64 });
         }
         self.announce(change);
     }

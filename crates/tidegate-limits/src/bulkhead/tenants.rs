@@ -150,15 +150,6 @@ impl KnownTenants {
         number
     }
 
-    /// Says whether a tenant stays within its guarantee with this many more places. Makes no tenant known: tenants that
-    /// are not named have no guarantee.
-    pub(super) fn is_own(&self, key: &[u8], places: impl FnOnce(usize) -> u64) -> bool {
-        let has_own_terms = self.each.is_some() && !key.is_empty() && key.len() <= LONGEST_KEY;
-        let shared = (!has_own_terms).then_some(REST);
-        let number = self.numbers.get(key).copied().or(shared);
-        number.is_some_and(|number| self.partitions.is_own(number, places(number)))
-    }
-
     /// Forgets a tenant that is idle and has not received more than its part, so that no tenant gains by being
     /// forgotten.
     fn forget_one(&mut self, now: Tick, waits: impl Fn(usize) -> bool) -> bool {

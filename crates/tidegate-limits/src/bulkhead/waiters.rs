@@ -92,10 +92,6 @@ impl Waiters {
         self.queues.len()
     }
 
-    pub(super) fn is_own(&self, request: PlaceRequest<'_>) -> bool {
-        self.queues.is_own(request.tenant, request.places)
-    }
-
     fn take(
         &mut self,
         rules: &BulkheadRules,
@@ -109,8 +105,12 @@ impl Waiters {
             return None;
         }
         let kept = |limit| rules.kept(|| priority, limit);
-        let in_flight = places.enter_locked(wanted, rules.enters_alone(), kept).ok()?;
+        let taken = places.enter_locked(wanted, rules.enters_alone(), kept).ok()?;
         let class = self.queues.count_taken(class, wanted, now);
+        let limit = places.count().limit();
+        // A law takes places that are kept from this caller, or from its tenant, for taken: the limit binds.
+        let binds = rules.moves && !self.queues.has_room(class, limit.div_ceil(10));
+        let in_flight = if binds { taken.max(limit) } else { rules.taken(taken, || limit) };
         Some(Granted::new(wanted, in_flight, class))
     }
 

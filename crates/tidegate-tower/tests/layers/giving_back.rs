@@ -21,7 +21,7 @@ use tidegate_tower::{
 };
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt as _};
-use tower_layer::Layer;
+use tower_layer::{Identity, Layer};
 
 use crate::layers::service::{ScriptedService, answer, call, get, poll, status, with};
 
@@ -206,7 +206,7 @@ fn refusing_clients(clock: &ManualClock) -> Vec<(RefusalCause, Client)> {
             RefusalCause::ForcedOpen,
             BoxCloneService::new(ClientStack::new().breaker(open()).layer(upstream())),
         ),
-        (RefusalCause::ForcedOpen, BoxCloneService::new(ClientLayer::new().layer(open().layer(upstream())))),
+        (RefusalCause::ForcedOpen, BoxCloneService::new(ClientLayer.layer(open().layer(upstream())))),
         // This one refuses with a response, not with an error.
         (
             RefusalCause::RateLimit,
@@ -241,7 +241,11 @@ fn a_service_that_works_and_returns_the_refusal_of_its_client_keeps_the_charge()
         };
         // The time of the carried deadline is over.
         carry(clock.now(), || {
-            let server = |layer| ServerStack::self_tuning("places").rate_limit(layer).layer(service.clone());
+            // Its own deadline would refuse the requests before the service is called.
+            let server = |layer| {
+                let stack = ServerStack::self_tuning("places").deadline(Identity::new());
+                stack.rate_limit(layer).layer(service.clone())
+            };
             assert_eq!(refusal(answer(&mut server(layer()), get())), Some(cause));
             assert_eq!(refusal(answer(&mut server(layer().settling()), get())), Some(cause));
             assert_eq!(
@@ -281,8 +285,8 @@ async fn a_client_layer_inside_a_buffer_marks_what_one_outside_does_not() {
     let breaker = Breaker::new(CircuitBreaker::builder()).unwrap();
     breaker.force(Force::Open, None, "maintenance");
     let open = BreakerLayer::new("stock", breaker).answering(Errors).layer(upstream());
-    let inside = tower::buffer::Buffer::new(ClientLayer::new().layer(open.clone()), 1);
-    let outside = ClientLayer::new().layer(tower::buffer::Buffer::new(open, 1));
+    let inside = tower::buffer::Buffer::new(ClientLayer.layer(open.clone()), 1);
+    let outside = ClientLayer.layer(tower::buffer::Buffer::new(open, 1));
     let limiter = limiter();
     let limit = RateLimitLayer::all("all", limiter.clone());
     limit.layer(inside).oneshot(get()).await.unwrap_err();
@@ -312,7 +316,7 @@ fn the_limit_of_a_client_gives_back_what_its_own_layers_refuse() {
     // The same for single layers inside a `ClientLayer`; without one, the unit of such a try stays spent.
     let deadline = || ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone());
     let limit = RateLimitLayer::all("stock", limiter.clone()).answering(Errors);
-    let mut marked = ClientLayer::new().layer(limit.layer(deadline().layer(upstream())));
+    let mut marked = ClientLayer.layer(limit.layer(deadline().layer(upstream())));
     carry(soon, || answer(&mut marked, get())).unwrap_err();
     assert_eq!(limiter.standing().remaining, 9);
     let mut bare = limit.layer(deadline().layer(upstream()));

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate::bulkhead::{NoPlace, Permit, Tenants};
+use tidegate::bulkhead::{Permit, Tenants};
 use tidegate::clock::ManualClock;
 use tidegate::concurrency::Partition;
-use tidegate::limiter::{Retry, TakeError};
+use tidegate::limiter::Retry;
 use tidegate::priority::Criticality;
 use tidegate::{Bulkhead, Outcome};
 
-use super::throttled::Hears;
+use super::throttled::{Hears, SixteenProcessors};
 use super::{Waiter, places, ready};
 
 /// Ten places: `lender` owns half and lends all of it, `keeper` owns half and lends nothing of it.
@@ -76,42 +76,63 @@ fn whoever_was_held_up_by_a_displaced_waiter_enters_at_once() {
     assert_eq!((bulkhead.waiting(), bulkhead.standing().remaining), (0, 3));
 }
 
-/// A throttle refuses by priority, before the places are divided. The flood of one tenant cost the others part of their
-/// guarantee.
+/// A throttle sees priorities alone: it shed the work of quiet tenants for the flood of another, a fifth at twice the
+/// capacity and three quarters at ten times.
 #[test]
-fn a_throttle_sheds_nobody_whose_tenant_is_within_its_guarantee() {
-    let bulkhead = lender_and_keeper().with_throttle(Hears::default());
-    let sheddable = |tenant: &str| bulkhead.enter().of(tenant).priority(Criticality::Sheddable);
-    let cause = |refused| match refused {
-        TakeError::Denied(denied) => denied.no_place,
-        _ => None,
-    };
-    let throttled = Some(NoPlace::Throttled);
-    assert_eq!(cause(sheddable("stranger").now().unwrap_err()), throttled);
-    assert_eq!(cause(bulkhead.enter().priority(Criticality::Sheddable).now().unwrap_err()), throttled);
-    let _keepers: Vec<Permit> = (0..5).map(|_| sheddable("keeper").now().unwrap()).collect();
-    assert_eq!(cause(sheddable("keeper").now().unwrap_err()), throttled, "its part is in use");
-    let _borrowed: Vec<Permit> = std::iter::from_fn(|| bulkhead.enter().now().ok()).collect();
-    let mut lenders: Vec<Waiter> = (0..5).map(|_| Waiter::new(sheddable("lender"))).collect();
-    assert!(lenders.iter_mut().all(|waiter| waiter.poll().is_pending()), "its part is lent");
-    let one_more = ready(Waiter::new(sheddable("lender")).poll()).unwrap_err();
-    assert_eq!(cause(one_more), throttled, "as many wait as its part has places");
+fn with_tenants_there_is_no_throttle_whichever_step_comes_first() {
+    let tenants = || Tenants::default().each(Partition::default(), 9).unwrap();
+    let of_two = || Bulkhead::new(2).unwrap();
+    for bulkhead in [
+        of_two().with_throttle(Hears::default()).with_tenants(tenants()),
+        of_two().with_tenants(tenants()).with_throttle(Hears::default()),
+    ] {
+        assert!(bulkhead.enter().of("ann").priority(Criticality::Sheddable).now().is_ok());
+        assert_eq!(bulkhead.refused_share(), 0);
+    }
 }
 
-/// Those without terms of their own share the guarantee of the rest; tenants with terms of their own have no part in it.
 #[test]
-fn a_throttle_knows_the_guarantee_of_the_rest() {
-    let half = Partition::default().guaranteed(50).unwrap();
-    for (each, enters) in [(None, [true, true]), (Some(9), [true, false])] {
-        let mut tenants = Tenants::default().rest(half).unwrap();
-        if let Some(most) = each {
-            tenants = tenants.each(Partition::default(), most).unwrap();
+fn the_flood_of_one_tenant_costs_quiet_ones_nothing_behind_a_self_tuning_limit() {
+    let fifth = Partition::default().guaranteed(20).unwrap();
+    let each = || Tenants::default().each(Partition::default(), 100).unwrap();
+    for (tenants, name) in [(each(), "no guarantee"), (each().named("quiet", fifth).unwrap(), "a fifth")] {
+        for times in [2, 10] {
+            let clock = ManualClock::default();
+            let bulkhead = Bulkhead::self_tuning().with_tenants(tenants.clone()).with_clock(clock.clone());
+            let mut service = SixteenProcessors::new(&clock);
+            // A quiet tenant asks for an eighth of the capacity, which is 1.6 calls of 10 ms per millisecond.
+            for _ in 0..10_000 {
+                service.arrive(0.2, 10, 0, || bulkhead.enter().of("quiet"));
+                service.arrive(1.6 * f64::from(times), 10, 1, || bulkhead.enter().of("floods"));
+                service.millisecond();
+            }
+            let good = service.good(0);
+            assert!(good >= 0.98, "{good} of the quiet tenant's at {times} times the capacity, {name}");
         }
-        let bulkhead = Bulkhead::new(10).unwrap().with_tenants(tenants).with_throttle(Hears::default());
-        let entered = ["", "ann"]
-            .map(|tenant| bulkhead.enter().of(tenant).priority(Criticality::Sheddable).now().is_ok());
-        assert_eq!(entered, enters, "{each:?}");
     }
+}
+
+/// One call in ten hangs for five seconds. By dependency, such calls hold no more places than are free.
+#[test]
+fn calls_that_hang_leave_places_for_calls_of_other_dependencies() {
+    let clock = ManualClock::default();
+    let each = Tenants::default().each(Partition::default().dynamic_threshold(), 8).unwrap();
+    let bulkhead = Bulkhead::new(20).unwrap().with_short_queue().with_tenants(each).with_clock(clock.clone());
+    let mut hung: Vec<Waiter> = (0..100).map(|_| Waiter::new(bulkhead.enter().of("hangs"))).collect();
+    let held: Vec<Permit> = hung
+        .iter_mut()
+        .filter_map(|waiter| match waiter.poll() {
+            std::task::Poll::Ready(answer) => answer.ok(),
+            std::task::Poll::Pending => None,
+        })
+        .collect();
+    assert_eq!((held.len(), bulkhead.standing().remaining), (10, 10), "half of the places");
+    for _ in 0..100 {
+        let well: Vec<Permit> = (0..5).map(|_| bulkhead.enter().of("answers").now().unwrap()).collect();
+        clock.advance(Duration::from_millis(10));
+        well.into_iter().for_each(|permit| permit.leave(Outcome::Success));
+    }
+    assert!(bulkhead.enter().of("another").now().is_ok());
 }
 
 #[test]

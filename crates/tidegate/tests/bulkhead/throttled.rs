@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use tidegate::bulkhead::Permit;
-use tidegate::clock::ManualClock;
+use tidegate::bulkhead::{Enter, Permit};
+use tidegate::clock::{Clock, ManualClock};
 use tidegate::concurrency::Vegas;
 use tidegate::concurrency::throttle::{Arrival, Pid, Room, Shedding, Sre, Throttle};
 use tidegate::limiter::Retry;
@@ -57,6 +57,122 @@ impl Hears {
     fn take(&self) -> Vec<Heard> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
+}
+
+/// A service of 16 processors which all calls inside share, in steps of a millisecond. Callers wait for half a second.
+pub(super) struct SixteenProcessors {
+    clock: ManualClock,
+    draws: u64,
+    line: Vec<(Call, Waiter)>,
+    inside: Vec<(Call, Permit)>,
+    offered: [u32; 2],
+    good: [u32; 2],
+}
+
+#[derive(Clone, Copy)]
+struct Call {
+    kind: usize,
+    /// The work that is left, in milliseconds of one processor.
+    work: f64,
+    until: Tick,
+}
+
+impl SixteenProcessors {
+    pub(super) fn new(clock: &ManualClock) -> Self {
+        let (line, inside) = (Vec::new(), Vec::new());
+        Self { clock: clock.clone(), draws: 1, line, inside, offered: [0; 2], good: [0; 2] }
+    }
+
+    fn draw(&mut self) -> f64 {
+        self.draws = self.draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.draws >> 33) as f64 / (1_u64 << 31) as f64
+    }
+
+    /// Lets calls of `work` milliseconds come, `calls` in the mean.
+    pub(super) fn arrive(&mut self, calls: f64, work: u32, kind: usize, enter: impl Fn() -> Enter) {
+        let more = f64::from(u8::from(self.draw() < calls.fract()));
+        for _ in 0..(calls.trunc() + more) as u32 {
+            let until = self.clock.now().after(Duration::from_millis(500));
+            self.offered[kind] += 1;
+            self.line.push((Call { kind, work: work.into(), until }, Waiter::new(enter().until(until))));
+        }
+    }
+
+    pub(super) fn millisecond(&mut self) {
+        for (call, mut waiter) in std::mem::take(&mut self.line) {
+            match waiter.poll() {
+                Poll::Pending => self.line.push((call, waiter)),
+                Poll::Ready(answer) => self.inside.extend(answer.ok().map(|permit| (call, permit))),
+            }
+        }
+        self.clock.advance(Duration::from_millis(1));
+        let each = (16.0 / self.inside.len() as f64).min(1.0);
+        for (mut call, permit) in std::mem::take(&mut self.inside) {
+            call.work -= each;
+            if call.work > 0.0 {
+                self.inside.push((call, permit));
+            } else {
+                self.good[call.kind] += u32::from(self.clock.now() <= call.until);
+                permit.leave(Outcome::Success);
+            }
+        }
+    }
+
+    /// Returns which share of the calls of a kind was answered in time; of those that are here now, all count as not.
+    pub(super) fn good(&self, kind: usize) -> f64 {
+        f64::from(self.good[kind]) / f64::from(self.offered[kind])
+    }
+
+    /// Forgets what came until now.
+    fn begin(&mut self) {
+        (self.offered, self.good) = ([0; 2], [0; 2]);
+    }
+}
+
+/// Long work that is less important filled the places whenever important callers left one idle for a moment, and held them
+/// when the next ones came: these got 0.81 of what they asked for.
+#[test]
+fn long_unimportant_work_does_not_starve_short_important_work() {
+    let clock = ManualClock::default();
+    let bulkhead = Bulkhead::self_tuning().with_clock(clock.clone());
+    let mut service = SixteenProcessors::new(&clock);
+    // Important calls need 0.53 of the processors, unimportant ones 1.47 times all of them.
+    let important = |service: &mut SixteenProcessors| service.arrive(0.848, 10, 0, || bulkhead.enter());
+    let unimportant = || bulkhead.enter().priority(Criticality::Sheddable);
+    for _ in 0..1_000 {
+        important(&mut service);
+        service.millisecond();
+    }
+    service.begin();
+    for _ in 0..20_000 {
+        important(&mut service);
+        service.arrive(0.1176, 200, 1, unimportant);
+        service.millisecond();
+    }
+    let (critical, sheddable) = (service.good(0), service.good(1));
+    assert!(critical >= 0.999 && sheddable > 0.05, "{critical} and {sheddable}");
+}
+
+/// What an important level used is kept for it for a while, and not longer; where all callers are of one level, nothing is.
+#[test]
+fn places_that_important_callers_used_of_late_are_kept_for_them() {
+    let clock = ManualClock::default();
+    let bulkhead = Bulkhead::new(10).unwrap().with_throttle(Hears::default()).with_clock(clock.clone());
+    let low = || bulkhead.enter().priority(Criticality::SheddablePlus);
+    let inside: Vec<Permit> = (0..4).map(|_| bulkhead.try_enter().unwrap()).collect();
+    for _ in 0..1_000 {
+        clock.advance(Duration::from_millis(1));
+        drop(low().now().unwrap());
+    }
+    drop(inside);
+    let some: Vec<Permit> = std::iter::from_fn(|| low().now().ok()).collect();
+    assert_eq!(some.len(), 6, "four are kept");
+    let important: [Permit; 4] = std::array::from_fn(|_| bulkhead.try_enter().unwrap());
+    drop((some, important));
+    clock.advance(Duration::from_secs(600));
+    drop(low().now().unwrap());
+    let all: Vec<Permit> = std::iter::from_fn(|| low().now().ok()).collect();
+    assert_eq!(all.len(), 10, "after ten minutes none is");
 }
 
 const CRITICAL: Heard = Heard::Arrived(Criticality::Critical);

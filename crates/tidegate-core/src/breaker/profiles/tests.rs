@@ -328,11 +328,13 @@ fn failsafe_go_opens_at_one_failure_and_closes_at_one_success() {
 }
 
 /// linkerd's breaker of an endpoint, by knobs: seven failures in a row, then a penalty from 1 s to 60 s that grows with
-/// each failed probe.
+/// each failed probe, and begins again after a recovery. The time to live is longer than the penalty: a breaker that is not
+/// used for that time becomes new, also in the middle of an outage.
 #[test]
 fn linkerd_waits_longer_after_each_failed_probe() {
     let knobs = one_probe().without_failure_ratio().consecutive(7);
     let knobs = knobs.open_for(SECOND).growth(2.0).open_at_most(Duration::from_secs(60));
+    let knobs = knobs.forget_after(Duration::from_nanos(1)).ttl(Duration::from_secs(120));
     let mut trace = Trace::of(knobs);
     trace.calls(0, &[(6, Failure), (1, Success), (6, Failure)]);
     assert_eq!(trace.is(0), "closed", "six in a row");
@@ -340,12 +342,15 @@ fn linkerd_waits_longer_after_each_failed_probe() {
     let mut now = 0;
     for penalty in [1, 2, 4, 8, 16, 32, 60, 60] {
         assert_eq!(trace.open_until(now), now + penalty * 1_000);
-        now = trace.open_until(now);
+        // The probe comes late.
+        now = trace.open_until(now) + 59_000;
         trace.calls(now, &[(1, Failure)]);
     }
     now = trace.open_until(now);
     trace.calls(now, &[(1, Success)]);
     assert_eq!(trace.is(now), "closed");
+    trace.calls(now + 1, &[(7, Failure)]);
+    assert_eq!(trace.open_until(now + 1), now + 1 + 1_000, "and not 60 s");
 }
 
 /// The success ratio of linkerd's unified mode (10 s in ten buckets) and of Finagle's accrual (30 s), by knobs: below 0.8

@@ -44,6 +44,35 @@ fn guarantees_add_up_to_no_more_than_the_limit_whatever_it_is() {
     assert!(places.add(partition(1, 33, 0), Tick::EPOCH).is_ok(), "what it had is free again");
 }
 
+/// Partitions whose work hangs leave places for all others, however many they are, and hold up nobody while they wait.
+#[test]
+fn below_a_dynamic_threshold_as_many_places_are_free_as_each_holds() {
+    let mut places = Partitions::new(12);
+    let hangs = Partition::default().dynamic_threshold();
+    let [one, other, well] = [0, 1, 2].map(|_| places.add(hangs, Tick::EPOCH).unwrap());
+    let fill = |places: &mut Partitions, number: usize| {
+        while places.has_room(number, 1) {
+            places.enter(number, 1, Tick::EPOCH);
+        }
+        places.in_use(number)
+    };
+    assert_eq!(fill(&mut places, one), 6, "half of the limit");
+    assert_eq!(fill(&mut places, other), 3);
+    let both = [(one, 1), (other, 1)].into_iter();
+    assert_eq!(places.next(both, ms(1)), None, "three are free, and both hold more");
+    assert_eq!(places.next([(one, 1), (well, 1)].into_iter(), ms(1)), Some(well));
+    assert!(places.is_next((well, 1), [(one, 1), (other, 1)].into_iter(), ms(1)));
+    assert_eq!(fill(&mut places, well), 2);
+    places.leave(one, 6, false, ms(2));
+    assert_eq!(places.next([(one, 8), (well, 1)].into_iter(), ms(2)), Some(well), "eight are not saved up");
+    let mut own = Partitions::new(4);
+    let guaranteed = own.add(partition(1, 100, 100).dynamic_threshold(), Tick::EPOCH).unwrap();
+    assert_eq!(fill(&mut own, guaranteed), 4, "its own part is its own");
+    let mut last = Partitions::new(1);
+    let alone = last.add(hangs, Tick::EPOCH).unwrap();
+    assert_eq!(fill(&mut last, alone), 1);
+}
+
 #[test]
 fn whoever_idled_does_not_catch_up() {
     let mut places = Partitions::new(1);
