@@ -208,13 +208,7 @@ impl Delivery {
     /// Takes the messages that wait for receivers, if nobody has begun to send them.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> Vec<Message> {
-        let mut taken = Vec::new();
-        for queue in &self.receivers {
-            if let Some(waiting) = queue.waiting.lock().as_mut() {
-                taken.extend(std::iter::from_fn(|| waiting.try_recv().ok()));
-            }
-        }
-        taken
+        self.receivers.iter().flat_map(|receiver| mem::take(&mut receiver.queue.lock().waiting)).collect()
     }
 
     /// Returns how messages fare, by receiver.
