@@ -218,9 +218,7 @@ impl ActiveConfig {
             breaks: policies
                 .iter()
                 .any(|policy| policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_breaker)),
-            delays: policies
-                .iter()
-                .any(|policy| policy.deciding_limits().any(|limit| !limit.max_wait.is_zero())),
+            delays: policies.iter().any(delays),
             proxy: Proxy::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
@@ -304,6 +302,10 @@ pub(crate) fn policy_as_written(policies: &str, name: &str) -> Option<String> {
 fn over_headers(settings: &Settings) -> over::Headers {
     let name = settings.priority_header.as_deref().and_then(|name| HeaderName::try_from(name).ok());
     name.map_or_else(over::Headers::default, |name| over::Headers::default().priority_in(name))
+}
+
+fn delays(policy: &Policy) -> bool {
+    policy.deciding_limits().any(|limit| !limit.max_wait.is_zero())
 }
 
 /// Returns whether a check that a policy charges is answered with a ticket unasked.
