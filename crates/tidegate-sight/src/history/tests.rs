@@ -311,7 +311,7 @@ fn a_note_is_on_disk_when_that_is_waited_for_and_is_found_once() {
     for (folder, text) in [(&folder, "two"), (&killed, "one")] {
         let history = open(folder.path());
         assert_eq!((history.found_note().as_deref(), history.found_note()), (Some(text), None));
-        history.put_note(&"x".repeat(file::MOST_NOTE + 1));
+        history.put_note(&"x".repeat(MOST_NOTE + 1));
         history.put_change(1, "something else to write");
         drop(history);
         assert_eq!(open(folder.path()).found_note().as_deref(), Some(text), "a longer one is not kept");
