@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
-use http::header::{HeaderMap, HeaderName};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tidegate::config::{ForwardAuth, OriginalHeaders};
 use tidegate::policy::{ClientIp, Mode, Named, PolicySet};
 
@@ -69,6 +69,13 @@ impl Proxy {
             );
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).of_proxy()
         })
+    }
+
+    /// Returns the address of a caller who comes through the trusted proxies or alone. One whose proxy does not say where
+    /// from is the proxy.
+    pub(crate) fn caller_of(&self, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
+        let lines = self.forwarded.iter().flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes);
+        self.client_ip.find(peer, lines).map_or(peer, |found| found.address)
     }
 
     /// Returns the status of every refusal; `None` if each policy has its own.

@@ -341,8 +341,8 @@ pub trait Sight: fmt::Debug + Send + Sync {
 
     /// Answers a request below `/ui/`, with a form of at most 64 KiB. It authorizes callers itself, by sessions. `tokens`:
     /// whether the server needs tokens; without them, it has refused other origins and foreign host names already.
-    /// `encrypted`: whether the connection is. The address of the peer ([`std::net::SocketAddr`]) is an extension of the
-    /// request. Slow work must not block the thread.
+    /// `encrypted`: whether the connection is. The address of the caller ([`std::net::SocketAddr`]), behind trusted proxies
+    /// the one that they report, is an extension of the request. Slow work must not block the thread.
     fn page(
         &self,
         request: Request<Bytes>,

@@ -403,18 +403,6 @@ impl Busiest {
         keys.into_values().collect()
     }
 
-    /// Returns what is known of a key in the last 24 hours, but for the last 15 minutes: admitted units, and refusals; so
-    /// many at least. Of ended hours, only the 64 largest of a policy are known.
-    pub(crate) fn before_the_minutes(&self, policy: u16, key: u64) -> (f64, f64) {
-        let amount = |by: By| {
-            let hours: f64 = self.hours.iter().map(|past| past.amount(by, policy, key)).sum();
-            let hour = self.hour.get(&(policy, by)).map_or(0.0, |sketch| sketch.least(key));
-            let minutes: f64 = self.minutes.iter().map(|past| past.amount(by, policy, key)).sum();
-            (hours + hour - minutes).max(0.0)
-        };
-        (amount(By::Rate), amount(By::Denied))
-    }
-
     /// Reads the ended minutes, or the ended hours, of a window. Returns the beginning of the time that is read.
     fn past(&self, window: Duration, mut each: impl FnMut(&Past)) -> u64 {
         let from = self.now.saturating_sub(window.as_secs());

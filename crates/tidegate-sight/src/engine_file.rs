@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{Database, DatabaseError, Key, ReadOnlyTable, ReadTransaction, TableDefinition, TableError, Value};
+use redb::{
+    Database, DatabaseError, Key, ReadOnlyTable, ReadTransaction, TableDefinition, TableError, Value,
+};
 
 /// The size of the engine's page cache, in bytes.
 const CACHE: usize = 4 << 20;

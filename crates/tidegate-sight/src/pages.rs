@@ -30,7 +30,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, HeaderValue, RETRY_AFTER};
+use http::header::{ALLOW, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use maud::{Markup, html};
 use parking_lot::Mutex;
@@ -351,11 +351,7 @@ impl Pages {
             Ok(holder) => with_cookie(to(back), &session::cookie(Some(&holder.id), door.encrypted)),
             Err(error) => {
                 let main = login_form(form, back, Some(error.detail()));
-                let mut answer = self.alone(asked, door, error.status(), "Log in", &main);
-                if error.status() == StatusCode::TOO_MANY_REQUESTS {
-                    answer.headers_mut().insert(RETRY_AFTER, session::TRIES_WITHIN.into());
-                }
-                answer
+                error.on(self.alone(asked, door, error.status(), "Log in", &main))
             }
         }
     }
@@ -365,7 +361,7 @@ impl Pages {
         asked.refuse_foreign_form(self.form.as_deref().unwrap_or_default())?;
         self.sessions.attempt(asked.source, door.at.steady).map_err(|wait| {
             let detail = format!("too many wrong tokens were tried; try again in {wait} s");
-            PageError::new(StatusCode::TOO_MANY_REQUESTS, detail)
+            PageError::new(StatusCode::TOO_MANY_REQUESTS, detail).after(wait)
         })?;
         let wrong = || PageError::new(StatusCode::UNAUTHORIZED, "this token is not valid here");
         let token = asked.fields.iter().find(|(name, _)| name == "token");
@@ -421,7 +417,7 @@ impl Pages {
             Ok(value) => answer(StatusCode::OK, "application/json", value.to_string()),
             Err(error) => {
                 let status = error.status();
-                let answer = text(status, error.detail().to_owned());
+                let answer = error.on(text(status, error.detail().to_owned()));
                 match holder.filter(|_| status == StatusCode::UNAUTHORIZED) {
                     Some(holder) => {
                         self.sessions.end(&holder.id);
@@ -444,6 +440,7 @@ async fn framed(
     shown: Result<Markup, PageError>,
 ) -> Response<Bytes> {
     ctx.learn_head().await;
+    let failed = shown.as_ref().err().cloned();
     let (status, main) = match shown {
         Ok(main) => (StatusCode::OK, main),
         Err(error) => (error.status(), error.markup()),
@@ -455,7 +452,11 @@ async fn framed(
         theme: asked.theme(),
         navigates: true,
     };
-    page(status, ctx.page(frame, &main))
+    let answer = page(status, ctx.page(frame, &main));
+    match failed {
+        Some(error) => error.on(answer),
+        None => answer,
+    }
 }
 
 /// Learns the name of a token and its scopes (`None`: all) from refusals, which say both. What is asked for changes

@@ -125,12 +125,6 @@ impl Sketch {
         self.table[at] = index as u16;
     }
 
-    /// Returns the amount of a key, at least; 0 if it is not listed.
-    pub(crate) fn least(&self, key: u64) -> f64 {
-        let counter = self.counters.iter().find(|counter| counter.key == key);
-        counter.map_or(0.0, |counter| (counter.count - counter.error.min(counter.count)) as f64)
-    }
-
     /// Returns the `most` counters with the largest lower bound, largest first.
     pub(crate) fn largest(&self, most: usize) -> Vec<Small> {
         let mut order: Vec<(u64, u64, usize)> = (0..)

@@ -35,7 +35,8 @@ use tidegate::Tick;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::config::AlertSettings;
 use tidegate_server::{
-    Changed, Firing, OpenBreaker, Recalled, RefusalRecord, Seen, Sight, Trial, Vitals, WatchedServer,
+    AlertMessages, Changed, Firing, OpenBreaker, Recalled, RefusalRecord, Seen, Sight, Trial, Vitals,
+    WatchedServer,
 };
 use tokio::sync::watch;
 
@@ -61,7 +62,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// second of one thread.
 const SHORT_PAUSE: Duration = Duration::from_millis(5);
 
-/// The largest step back of the wall clock, in seconds, for which a second is merely longer.
+/// The largest step of the wall clock, in seconds, that changes nothing. After one back a second is merely longer.
 const STEP_BACK: u64 = 10;
 
 /// Names that wait for the thread. They are few: doors tell a name only if it is wanted.
@@ -94,7 +95,8 @@ pub enum OpenError {
 /// Sees the decisions of a server, and answers its pages.
 ///
 /// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 4 MiB for refusals
-/// that wait to be recorded, 36 MiB for the requests of the last hour, 48 MiB for canaries if there are 32, and what the
+/// that wait to be recorded, 36 MiB for the requests of the last hour, 2 MB for the keys that pass often, 48 MiB for
+/// canaries if there are 32, and what the
 /// busiest keys and the history take.
 /// Trying a limit takes as much again as those requests. What happens faster than it can be counted is dropped, and the
 /// number dropped is shown.
@@ -142,8 +144,9 @@ pub(crate) struct State {
     pub(crate) started: u64,
     /// By policy; `None` is the server.
     judged: HashMap<Option<u16>, Judged, RandomState>,
-    /// By policy: the units that a pass takes on average, as seen in the last minute with passes.
-    units_a_pass: HashMap<u16, f64, RandomState>,
+    regulars: facts::Regulars,
+    /// By how many milliseconds the wall clock was ahead of the steady one when they were compared last.
+    ahead: Option<i64>,
 }
 
 /// What is usual of a policy or the server, and whether it is so now.
@@ -221,10 +224,14 @@ impl Watch {
         }
     }
 
-    /// Counts what has happened, and ends the second if its time is over. `now_ms` is in milliseconds since 1970. Returns
-    /// how long to wait until the next turn.
-    fn turn(&self, now_ms: u64) -> Duration {
+    /// Counts what has happened, and ends the second if its time is over. `now_ms` is in milliseconds since 1970,
+    /// `steady_ms` in milliseconds of a clock that makes no steps. Returns how long to wait until the next turn.
+    fn turn_at(&self, now_ms: u64, steady_ms: u64) -> Duration {
         let Some(server) = self.server.get() else { return PAUSE };
+        let step = self.state.lock().step(now_ms, steady_ms);
+        if let Some(by) = step {
+            self.alerts.follow_step(by);
+        }
         let (guarded, mut of_canaries) = (self.canaries.guarded(), Vec::new());
         let (fullest, ended) = {
             let mut state = self.state.lock();
@@ -240,6 +247,7 @@ impl Watch {
                         state.board.note(seen);
                         state.busiest.note(seen);
                         state.traffic.note(seen);
+                        state.regulars.note(seen);
                         seen.policy
                     }
                     Event::Ended(ended) => ended.policy,
@@ -258,9 +266,15 @@ impl Watch {
         if fullest > EVENTS as u64 / 4 { SHORT_PAUSE } else { PAUSE }
     }
 
+    /// Takes a turn at a time of a clock that makes no steps.
+    #[cfg(test)]
+    fn turn(&self, now_ms: u64) -> Duration {
+        self.turn_at(now_ms, now_ms)
+    }
+
     /// Takes a turn. A panic costs that turn, and not all further ones: nobody else counts. The log has it.
-    fn turn_at_any_rate(&self, now_ms: u64) -> Duration {
-        catch_unwind(AssertUnwindSafe(|| self.turn(now_ms))).unwrap_or(PAUSE)
+    fn turn_at_any_rate(&self, now_ms: u64, steady_ms: u64) -> Duration {
+        catch_unwind(AssertUnwindSafe(|| self.turn_at(now_ms, steady_ms))).unwrap_or(PAUSE)
     }
 
     /// Has the canaries judged, and the server do what follows.
@@ -418,7 +432,9 @@ fn run(watch: &Weak<Watch>, begins: &mpsc::Receiver<()>) {
             return;
         }
         let Some(watch) = watch.upgrade() else { return };
-        pause = watch.turn_at_any_rate(now_ms());
+        let now = SystemClock::new().now();
+        let ms = |at: Tick| at.as_nanos() / 1_000_000;
+        pause = watch.turn_at_any_rate(ms(SystemClock::wall_time(now)), ms(now));
     }
 }
 
@@ -527,6 +543,10 @@ impl Sight for Watch {
         self.history.is_written()
     }
 
+    fn alert_messages(&self) -> Vec<AlertMessages> {
+        self.alerts.messages()
+    }
+
     fn act(&self, path: &str, body: &[u8], who: &str) -> Result<String, (u16, String)> {
         let (now, configuration) = {
             let state = self.state.lock();
@@ -585,7 +605,8 @@ impl State {
             second: now,
             started: now,
             judged: HashMap::default(),
-            units_a_pass: HashMap::default(),
+            regulars: facts::Regulars::default(),
+            ahead: None,
         }
     }
 
@@ -593,6 +614,20 @@ impl State {
     fn read_first(&mut self, vitals: Vitals) {
         self.durations.push_back(vitals.durations.clone());
         self.vitals = vitals;
+    }
+
+    /// Returns by how many seconds the wall clock has made a step, if it is a large one. What lasts goes on to last.
+    fn step(&mut self, now_ms: u64, steady_ms: u64) -> Option<i64> {
+        let ahead = now_ms.checked_signed_diff(steady_ms)?;
+        let by = ahead.saturating_sub(*self.ahead.get_or_insert(ahead)) / 1_000;
+        if by.unsigned_abs() <= STEP_BACK {
+            return None;
+        }
+        self.ahead = Some(ahead);
+        for since in self.judged.values_mut().filter_map(|judged| judged.above_since.as_mut()) {
+            *since = since.saturating_add_signed(by);
+        }
+        Some(by)
     }
 
     /// Begins the second of `now`, if it is another, and returns the one that ended. After a small step back of the clock

@@ -133,7 +133,8 @@ async fn route(door: &HttpDoor, mut request: Request<Body>, peer: SocketAddr) ->
         // times.
         _ => {
             if found.path == routes::UI {
-                request.extensions_mut().insert(peer);
+                let from = app.decider.live().proxy.caller_of(request.headers(), peer.ip());
+                request.extensions_mut().insert(SocketAddr::new(from, peer.port()));
             }
             Box::pin(async {
                 let change = Change::of(app, found, &request);

@@ -125,9 +125,9 @@ mod page {
             ];
             let firing = rules.map(|rule| Firing { rule, policy: String::new(), alerts: 0 });
             let fates = ["sent", "failed", "refused", "dropped", "left_out"];
-            let messages = ["alertmanager", "webhook"].into_iter().flat_map(|receiver| {
-                fates.map(|fate| AlertMessages { receiver, fate, count: 0 })
-            });
+            let messages = ["alertmanager", "webhook"]
+                .into_iter()
+                .flat_map(|receiver| fates.map(|fate| AlertMessages { receiver, fate, count: 0 }));
             show_alerts(registry, firing.into(), messages.collect());
             show_history(registry, true);
         };

@@ -486,6 +486,22 @@ async fn a_browser_is_led_to_the_pages_and_foreign_ones_are_kept_out() {
     assert_eq!(server.get("/ui/").await.text, "GET /ui/ 0 tokens:true encrypted:false");
 }
 
+/// Who guesses tokens behind a proxy would lock out all others behind it.
+#[tokio::test]
+async fn a_page_knows_who_asks_for_it_through_a_trusted_proxy() {
+    let from = async |file: &str, forwarded: &str| {
+        let (server, _sight) = seen(file).await;
+        let headers = [("x-forwarded-for", forwarded)];
+        let text = send(server.addr, Method::GET, "/ui/", &headers, "").await.text;
+        text.split_once(" from:").map(|(_, from)| from.to_owned())
+    };
+    let trusting = format!("{FILE}client_ip: {{ trusted_proxies: [127.0.0.0/8, 10.0.0.0/8] }}\n");
+    let of_a_hop = from(&trusting, "192.0.2.7, 203.0.113.9, 10.0.0.1").await;
+    assert_eq!(of_a_hop.as_deref(), Some("203.0.113.9"), "what the caller wrote is not believed");
+    assert_eq!(from(&trusting, "nobody").await, None, "then it is the proxy");
+    assert_eq!(from(FILE, "203.0.113.9").await, None, "no proxy is trusted");
+}
+
 async fn listen(server: &Running, token: &str) -> TcpStream {
     let asked = format!("GET /v1/live HTTP/1.1\r\nhost: localhost\r\nx-tidegate-token: {token}\r\n\r\n");
     sent(server.addr, asked.as_bytes()).await

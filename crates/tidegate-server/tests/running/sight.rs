@@ -1,5 +1,6 @@
 //! A sight that records what it is told.
 
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -181,7 +182,11 @@ impl Sight for RecordedSight {
     ) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
         Box::pin(async move {
             let (method, path, bytes) = (request.method(), request.uri().path(), request.body().len());
-            let text = format!("{method} {path} {bytes} tokens:{tokens} encrypted:{encrypted}");
+            let mut text = format!("{method} {path} {bytes} tokens:{tokens} encrypted:{encrypted}");
+            let from = request.extensions().get::<SocketAddr>().map(SocketAddr::ip);
+            if let Some(from) = from.filter(|from| !from.is_loopback()) {
+                text += &format!(" from:{from}");
+            }
             let mut page = Response::new(Bytes::from(text));
             page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
             page

@@ -170,8 +170,7 @@ fn a_silence_survives_a_restart_and_a_kill_and_ends_when_it_was_to() {
     }
     drop((before, history));
     // The last one is started after the clock was set back: the silence is no longer than it was meant to be.
-    let starts =
-        [(&folder, NOW + 100, 500_u64), (&killed, NOW + 300, 300), (&set_back, NOW - 3_600, 600)];
+    let starts = [(&folder, NOW + 100, 500_u64), (&killed, NOW + 300, 300), (&set_back, NOW - 3_600, 600)];
     for (folder, begin, end) in starts {
         let after = alerts(&open(folder.path(), begin), begin);
         for at in 0..=end {

@@ -83,27 +83,23 @@ fn the_hottest_key_is_of_ten_seconds() {
 }
 
 #[test]
-fn the_last_minute_and_what_was_before_are_known_of_a_key() {
+fn the_last_minute_is_known_of_a_key() {
     let begin = 7_200 * 1_000;
     let mut busiest = Busiest::new(begin);
-    let minutes = |busiest: &mut Busiest, of: std::ops::Range<u64>, verdict: Verdict| {
-        for second in of.start * 60..of.end * 60 {
+    let mut minute = |number: u64, verdict: Verdict| {
+        for second in number * 60..number * 60 + 60 {
             busiest.note(&seen(1, verdict, 7, 2));
             busiest.note(&seen(1, Verdict::Allowed, 8, 1));
             busiest.end_second(begin + second + 1);
         }
+        assert_eq!(busiest.last_minute(), Some((begin + number * 60, begin + number * 60 + 60)));
+        let mut last = busiest.keys_of_last_minute(9);
+        last.sort_unstable_by_key(|one| one.key);
+        last
     };
-    minutes(&mut busiest, 0..70, Verdict::Allowed);
-    minutes(&mut busiest, 70..71, Verdict::Denied);
-    assert_eq!(busiest.last_minute(), Some((begin + 70 * 60, begin + 71 * 60)));
-    let mut last = busiest.keys_of_last_minute(9);
-    last.sort_unstable_by_key(|one| one.key);
     let of = |key: u64, refused: f64, admitted: f64| KeyMinute { policy: 1, key, refused, admitted };
-    assert_eq!(last, [of(7, 60.0, 0.0), of(8, 0.0, 60.0)]);
-    assert_eq!(busiest.before_the_minutes(1, 7), (56.0 * 120.0, 0.0), "15 minutes are left out");
-    minutes(&mut busiest, 71..90, Verdict::Allowed);
-    assert_eq!(busiest.before_the_minutes(1, 7).1, 60.0);
-    assert_eq!(busiest.before_the_minutes(2, 7), (0.0, 0.0));
+    assert_eq!(minute(0, Verdict::Allowed), [of(7, 0.0, 120.0), of(8, 0.0, 60.0)]);
+    assert_eq!(minute(1, Verdict::Denied), [of(7, 60.0, 0.0), of(8, 0.0, 60.0)]);
 }
 
 #[test]

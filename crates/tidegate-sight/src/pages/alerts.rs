@@ -15,8 +15,9 @@ use crate::alerts::rule_words;
 const SHOWN: usize = 100;
 const MOST: usize = 400;
 
-/// The most bytes of the rows of one table.
-const MOST_BYTES: usize = 90 << 10;
+/// The most bytes of the rows of both tables, and of those of silences.
+const MOST_BYTES: usize = 88 << 10;
+const MOST_SILENCE_BYTES: usize = 24 << 10;
 
 /// Receivers and silences that are shown: more than there can be.
 const MOST_LINES: usize = 100;
@@ -31,6 +32,8 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let (firing, past): (Vec<&Value>, Vec<&Value>) =
         alerts.iter().partition(|alert| alert["resolved"].is_null());
     let all = whole(&answer["firing"]);
+    let fires = table(ctx, "What fires now", &firing, MOST_BYTES);
+    let left = MOST_BYTES.saturating_sub(fires.0.len());
     Ok(html! {
         h1 { "Alerts" }
         @if all == 0 {
@@ -38,11 +41,11 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
         } @else {
             p role="status" { (mark(Mark::Trouble)) " " strong { (count(all)) " fire" @if all == 1 { "s" } } "." }
         }
-        @if !firing.is_empty() { (table(ctx, "What fires now", &firing)) }
+        @if !firing.is_empty() { (fires) }
         section aria-labelledby="past" {
             h2 id="past" { "The last seven days" }
             @if past.is_empty() { p { "Nothing was over in the last seven days." } }
-            @else { (table(ctx, "What is over, the newest first", &past)) }
+            @else { (table(ctx, "What is over, the newest first", &past, left)) }
             @if alerts.len() >= most && most < MOST {
                 p { a href=(url("/ui/alerts", &[("limit", &*MOST.to_string())])) { "More" } }
             }
@@ -52,8 +55,8 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     })
 }
 
-fn table(ctx: &Context<'_>, caption: &str, alerts: &[&Value]) -> Markup {
-    let lines = fitting(alerts.iter().map(|alert| line(ctx, alert)), MOST_BYTES);
+fn table(ctx: &Context<'_>, caption: &str, alerts: &[&Value], most: usize) -> Markup {
+    let lines = fitting(alerts.iter().map(|alert| line(ctx, alert)), most);
     html! {
         div class="wide" { table {
             caption { (caption) }
@@ -104,29 +107,36 @@ fn silences(ctx: &Context<'_>, silences: &[Value]) -> Markup {
         word => cut(word, 100),
     };
     let may = ctx.may("admin");
+    let line = |silence: &Value| {
+        html! { tr {
+            td { (or_all(&silence["rule"])) }
+            td { (or_all(&silence["policy"])) }
+            td { @match seconds_of(text(&silence["until"])) { Some(until) => (moment(until, ctx.now)), None => "–", } }
+            td { @match text(&silence["who"]) { "" => span class="quiet" { "not known" }, who => (cut(who, 100)), } }
+            td { (cut(text(&silence["reason"]), 300)) }
+            td { @if may {
+                form method="post" action="/ui/alerts" class="inline" {
+                    (ctx.form_field())
+                    input type="hidden" name="do" value="end-silence";
+                    input type="hidden" name="rule" value=(text(&silence["rule"]));
+                    input type="hidden" name="policy" value=(text(&silence["policy"]));
+                    button { "End" }
+                }
+            } }
+        } }
+    };
+    let lines = fitting(silences.iter().take(MOST_LINES).map(line), MOST_SILENCE_BYTES);
     html! {
         p class="quiet" { "A silenced alert is shown here, and sent to nobody." }
         @if silences.is_empty() { p { "Nothing is silenced." } } @else {
             div class="wide" { table {
                 caption { "What is sent to nobody" }
                 (columns(&[("Rule", false), ("Policy", false), ("Until", false), ("By", false), ("Reason", false), ("End", false)]))
-                tbody { @for silence in silences.iter().take(MOST_LINES) { tr {
-                    td { (or_all(&silence["rule"])) }
-                    td { (or_all(&silence["policy"])) }
-                    td { @match seconds_of(text(&silence["until"])) { Some(until) => (moment(until, ctx.now)), None => "–", } }
-                    td { @match text(&silence["who"]) { "" => span class="quiet" { "not known" }, who => (cut(who, 100)), } }
-                    td { (cut(text(&silence["reason"]), 300)) }
-                    td { @if may {
-                        form method="post" action="/ui/alerts" class="inline" {
-                            (ctx.form_field())
-                            input type="hidden" name="do" value="end-silence";
-                            input type="hidden" name="rule" value=(text(&silence["rule"]));
-                            input type="hidden" name="policy" value=(text(&silence["policy"]));
-                            button { "End" }
-                        }
-                    } }
-                } } }
+                tbody { @for line in &lines { (line) } }
             } }
+            @if lines.len() < silences.len() {
+                p class="quiet" { (silences.len() - lines.len()) " more are not shown: see /v1/alerts." }
+            }
         }
         @if may {
             details {

@@ -7,8 +7,8 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 
-/// A page that would be larger is not sent. With usual names all pages stay below half of it.
-const LARGEST_PAGE: usize = 256 << 10;
+/// A page that would be larger is not sent. Pages show less of long names and texts, so that all of them are smaller.
+const LARGEST_PAGE: usize = 128 << 10;
 
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";

@@ -12,11 +12,11 @@ const SHOWN: usize = 50;
 
 /// How much of a text is shown at once, in characters; the rest unfolds, as far as the page has room for all.
 const LONGEST: usize = 300;
-const LONGEST_WHOLE: usize = 20_000;
-const WHOLE_OF_ALL: usize = 80_000;
+const LONGEST_WHOLE: usize = 12_000;
+const WHOLE_OF_ALL: usize = 32_000;
 
 /// The most bytes of the rows.
-const MOST_BYTES: usize = 200 << 10;
+const MOST_BYTES: usize = 104 << 10;
 
 /// Shows the changes, newest first.
 pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {

@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
 use maud::{Markup, html};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -207,7 +207,9 @@ pub(crate) async fn ask(
     let (parts, body) = server.ask(request).await.into_parts();
     let value = serde_json::from_slice::<Value>(&body);
     if !parts.status.is_success() {
-        return Err(PageError::of(parts.status, &value.unwrap_or_default()));
+        let mut error = PageError::of(parts.status, &value.unwrap_or_default());
+        error.0.retry_after = parts.headers.get(RETRY_AFTER).cloned();
+        return Err(error);
     }
     if body.is_empty() {
         return Ok(Value::Null);
@@ -241,12 +243,13 @@ struct ErrorParts {
     detail: String,
     scope: Option<String>,
     lines: Vec<String>,
+    retry_after: Option<HeaderValue>,
 }
 
 impl PageError {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self(Box::new(ErrorParts { status, detail, scope: None, lines: Vec::new() }))
+        Self(Box::new(ErrorParts { status, detail, scope: None, lines: Vec::new(), retry_after: None }))
     }
 
     /// 400: the URL or the form says something that is not possible.
@@ -264,7 +267,22 @@ impl PageError {
             detail: detail.to_owned(),
             scope: problem["scope"].as_str().map(str::to_owned),
             lines: lines.iter().filter_map(Value::as_str).map(str::to_owned).take(50).collect(),
+            retry_after: None,
         }))
+    }
+
+    /// The same, with the seconds after which it is worth to try again.
+    pub(crate) fn after(mut self, seconds: u64) -> Self {
+        self.0.retry_after = Some(seconds.into());
+        self
+    }
+
+    /// Puts into the headers of an answer when it is worth to try again, if that is known.
+    pub(crate) fn on<B>(&self, mut answer: Response<B>) -> Response<B> {
+        if let Some(retry_after) = &self.0.retry_after {
+            answer.headers_mut().insert(RETRY_AFTER, retry_after.clone());
+        }
+        answer
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -277,7 +295,7 @@ impl PageError {
 
     /// What happened and what to do, as the contents of `main`.
     pub(crate) fn markup(&self) -> Markup {
-        let ErrorParts { status, detail, scope, lines } = &*self.0;
+        let ErrorParts { status, detail, scope, lines, .. } = &*self.0;
         let heading = match *status {
             StatusCode::NOT_FOUND => "Not found",
             StatusCode::FORBIDDEN => "Not allowed",

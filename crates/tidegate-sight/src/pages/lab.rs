@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::context::{Context, PageError};
 use super::keys::{THE_ONE, key_path, names_in, pairs_in};
 use super::words::{
-    Mark, columns, command, count, cut, lab_path, limit_words, list, mark, name, num, number, percent,
-    policy_path, segment, span, text, url,
+    Mark, columns, command, count, cut, fitting, lab_path, limit_words, list, mark, name, num, number,
+    percent, policy_path, segment, span, text, url,
 };
 
 /// Keys that are shown.
 const KEYS: usize = 50;
+const MOST_KEY_BYTES: usize = 64 << 10;
 
 /// The width and height of the chart, in its own units.
 const CHART: (f64, f64) = (720.0, 140.0);
@@ -272,26 +273,30 @@ fn newly(ctx: &Context<'_>, policy: &str, words: &Value, tried: &Value) -> Marku
             None => (name(&key)),
         } }
     };
+    let line = |row: &Value| {
+        html! { tr {
+            td { (key(row)) }
+            td class="n" { (count(row["denied"].as_u64().unwrap_or(0))) }
+            td class="n" { (count(row["requests"].as_u64().unwrap_or(0))) }
+            td { @match row["signed_in"].as_bool() {
+                _ if !names_users => "no user.id",
+                Some(true) => strong class="warn" { (mark(Mark::Unusual)) " yes" },
+                Some(false) => "no user.id",
+                None => span class="quiet" { "not known yet" },
+            } }
+        } }
+    };
+    let lines = fitting(rows.iter().take(KEYS).map(line), MOST_KEY_BYTES);
     html! {
         h2 { "Newly refused" }
         @if rows.is_empty() { p { (mark(Mark::Usual)) " No key would be refused that was not." } } @else {
             div class="wide" { table {
                 caption {
                     (count(all)) @if all == 1 { " key" } @else { " keys" } " would be refused and was not"
-                    @if rows.len().min(KEYS) < usize::try_from(all).unwrap_or(usize::MAX) { ", the first " (rows.len().min(KEYS)) }
+                    @if lines.len() < usize::try_from(all).unwrap_or(usize::MAX) { ", the first " (lines.len()) }
                 }
                 (columns(&[("Key", false), ("Refused", true), ("Of requests", true), ("A signed-in user", false)]))
-                tbody { @for row in rows.iter().take(KEYS) { tr {
-                    td { (key(row)) }
-                    td class="n" { (count(row["denied"].as_u64().unwrap_or(0))) }
-                    td class="n" { (count(row["requests"].as_u64().unwrap_or(0))) }
-                    td { @match row["signed_in"].as_bool() {
-                        _ if !names_users => "no user.id",
-                        Some(true) => strong class="warn" { (mark(Mark::Unusual)) " yes" },
-                        Some(false) => "no user.id",
-                        None => span class="quiet" { "not known yet" },
-                    } }
-                } } }
+                tbody { @for line in &lines { (line) } }
             } }
             @if !ctx.may("keys") {
                 p class="quiet" { "Keys are shown as digests; a token with the scope " code { "keys" } " sees their names." }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::context::{Context, PageError, PolicyWords};
 use super::picture::{chart, sparkline};
 use super::words::{
-    Mark, ago, columns, command, count, cut, lab_path, list, mark, mark_of, name, nanos, num, number, percent,
+    Mark, ago, columns, command, count, cut, fitting, lab_path, list, mark, mark_of, name, nanos, num, number, percent,
     policy_path, seconds_of, span, stale, text, url, whole,
 };
 
@@ -17,7 +17,11 @@ const ROWS: usize = 50;
 
 /// The most breakers and changes that are shown.
 const BREAKERS: usize = 10;
+const MOST_BREAKER_BYTES: usize = 16 << 10;
 const CHANGES: usize = 5;
+
+/// The most bytes below the verdict. Policies have what the rest leaves.
+const MOST_BYTES: usize = 116 << 10;
 
 /// The longest verdict, in characters.
 const LONGEST_VERDICT: usize = 1_000;
@@ -98,18 +102,19 @@ pub(crate) async fn page(ctx: &Context<'_>) -> Result<Markup, PageError> {
     let breakers = ctx.get("/v1/breakers").await;
     let changes = ctx.get(&format!("/v1/changes?limit={CHANGES}")).await;
     let at = seconds_of(text(&seen["at"]));
+    let requests = requests(&seen, at.unwrap_or(ctx.now), window, ctx.now);
+    let rest = html! { (health(&seen, ctx.now)) (breakers_open(breakers)) (last_changes(changes, ctx.now)) };
+    let left = MOST_BYTES.saturating_sub(requests.0.len() + rest.0.len());
     Ok(html! {
         (verdict(&seen["verdict"]))
         (stale(at, ctx.now))
         (windows(ctx, window))
         div data-w=(window.word) data-at=[seen["at"].as_str()] {
             @if is_first_run(&seen) { (first_run(ctx)) } @else {
-                (requests(&seen, at.unwrap_or(ctx.now), window, ctx.now))
-                (policies(&seen, &words, window.words))
+                (requests)
+                (policies(&seen, &words, window.words, left))
             }
-            (health(&seen, ctx.now))
-            (breakers_open(breakers))
-            (last_changes(changes, ctx.now))
+            (rest)
         }
     })
 }
@@ -204,12 +209,20 @@ fn sorted(policies: &[Value]) -> Vec<&Value> {
     rows
 }
 
-fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) -> Markup {
+fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str, most: usize) -> Markup {
     let rows = sorted(list(&seen["policies"]));
-    let shown = rows.len().min(ROWS);
-    let counted = |word: &str| whole(&seen[word]);
     let canary_of =
         |policy: &str| list(&seen["canaries"]).iter().find(|canary| text(&canary["policy"]) == policy);
+    let row_of = |policy: &&Value| {
+        let name = text(&policy["name"]);
+        html! {
+            (row(policy, words.get(name), window))
+            @if let Some(canary) = canary_of(name) { (canary_row(canary)) }
+        }
+    };
+    let lines = fitting(rows.iter().take(ROWS).map(row_of), most);
+    let shown = lines.len();
+    let counted = |word: &str| whole(&seen[word]);
     let more = counted("quiet").saturating_add(counted("more")).saturating_add((rows.len() - shown) as u64);
     html! {
         section aria-labelledby="policies" {
@@ -222,10 +235,7 @@ fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str) ->
                         ("Refused", true), ("Usual", false), ("Keys refused", true), ("Hottest key", false), ("Of its rate", true),
                         (window, false), ("More", false),
                     ]))
-                    tbody { @for policy in &rows[..shown] {
-                        (row(policy, words.get(text(&policy["name"])), window))
-                        @if let Some(canary) = canary_of(text(&policy["name"])) { (canary_row(canary)) }
-                    } }
+                    tbody { @for line in &lines { (line) } }
                 } }
             }
             @if more > 0 {
@@ -368,19 +378,23 @@ fn breakers_open(breakers: Result<Value, PageError>) -> Markup {
     if open.is_empty() {
         return html! {};
     }
+    let line = |one: &&Value| {
+        html! { li {
+            (mark(Mark::Trouble)) " " strong { (cut(text(&one["state"]), 40).to_uppercase()) } " "
+            a href="/ui/guards" { (name(text(&one["policy"]))) } " " (name(text(&one["key"])))
+            @if let Some(failed) = one["calls"]["failed"].as_u64() {
+                ", " (count(failed)) " of " (count(whole(&one["calls"]["ended"]))) " failed"
+            }
+            @if let Some(why) = one["tripped_by"].as_str() { ": " (cut(why, 200)) }
+        } }
+    };
+    let lines = fitting(open.iter().take(BREAKERS).map(line), MOST_BREAKER_BYTES);
     html! {
         section aria-labelledby="breakers" {
             h2 id="breakers" { "Breakers not closed" }
-            ul { @for one in open.iter().take(BREAKERS) { li {
-                (mark(Mark::Trouble)) " " strong { (cut(text(&one["state"]), 40).to_uppercase()) } " "
-                a href="/ui/guards" { (name(text(&one["policy"]))) } " " (name(text(&one["key"])))
-                @if let Some(failed) = one["calls"]["failed"].as_u64() {
-                    ", " (count(failed)) " of " (count(whole(&one["calls"]["ended"]))) " failed"
-                }
-                @if let Some(why) = one["tripped_by"].as_str() { ": " (cut(why, 200)) }
-            } } }
-            @if open.len() > BREAKERS {
-                p class="quiet" { a href="/ui/guards" { (count((open.len() - BREAKERS) as u64)) " more" } }
+            ul { @for line in &lines { (line) } }
+            @if open.len() > lines.len() {
+                p class="quiet" { a href="/ui/guards" { (count((open.len() - lines.len()) as u64)) " more" } }
             }
         }
     }
@@ -473,6 +487,33 @@ mod tests {
         let server = Canned::new(vec![("/v1/overview", 200, old)]);
         let page = page(&server.context("/ui/", &[], &[])).await.unwrap().into_string();
         assert!(page.contains("STALE") && page.contains("07:59:49"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn the_longest_keys_make_a_page_that_can_be_sent() {
+        let key = "\"".repeat(300);
+        let line: Vec<Value> = (0..90).map(|at| json!([at * 7, at])).collect();
+        let policy = |at: usize| {
+            json!({
+                "name": format!("p{at}{key}"), "per_second": { "allowed": 1.0, "denied": 1.0, "would_deny": 0.0 },
+                "hottest": { "key": key, "of_rate": 1.0 }, "line": line,
+            })
+        };
+        let mut seen = idle();
+        seen["policies"] = (0..ROWS).map(policy).collect();
+        seen["requests"]["line"] = line.clone().into();
+        let open = json!({ "policy": key, "key": key, "state": "open", "tripped_by": key });
+        let change = json!({ "at": "2027-01-15T07:59:00Z", "text": key, "who": key });
+        let server = Canned::new(vec![
+            ("/v1/overview", 200, seen),
+            ("/v1/breakers", 200, json!({ "breakers": vec![open; 2 * BREAKERS] })),
+            ("/v1/changes", 200, json!({ "changes": vec![change; CHANGES] })),
+        ]);
+        let page = page(&server.context("/ui/", &[], &[])).await.unwrap().into_string();
+        assert!(page.len() < MOST_BYTES + (8 << 10), "{}", page.len());
+        let rows = page.matches("<tr data-policy=").count();
+        assert!(rows >= 5 && page.contains(&format!("{} more, quieter", 2 + ROWS - rows)), "{rows}: {page}");
+        assert!(page.contains("more</a>"), "of the breakers: {page}");
     }
 
     #[test]

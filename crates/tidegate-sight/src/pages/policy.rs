@@ -8,7 +8,7 @@ use super::context::{Context, PageError};
 use super::keys::{key_path, keys_of, names_in};
 use super::picture::chart;
 use super::words::{
-    Mark, columns, count, cut, lab_path, limit_of, limit_words, list, mark, mark_of, moment, name, num, number,
+    Mark, columns, count, cut, fitting, lab_path, limit_of, limit_words, list, mark, mark_of, moment, name, num, number,
     percent, policy_path, seconds_of, segment, span, text, url, whole,
 };
 
@@ -17,9 +17,10 @@ const LISTED: usize = 50;
 
 /// How many of its keys a policy's page lists.
 const KEYS: usize = 10;
+const MOST_KEY_BYTES: usize = 12 << 10;
 
 /// The longest text of a policy that is shown, in characters.
-const LONGEST_TEXT: usize = 20_000;
+const LONGEST_TEXT: usize = 8_000;
 
 /// A span of time that a policy's page looks back over, in steps that make one point of its chart each.
 #[derive(Clone, Copy, Debug)]
@@ -430,18 +431,22 @@ fn keys_table(policy: &str, words: &str, rows: &[&Value], keys: &[Option<Vec<(St
     if rows.is_empty() {
         return html! { p { (words) ": no key." } };
     }
+    let line = |(row, key): (&&Value, &Option<Vec<(String, String)>>)| {
+        html! { tr {
+            td { @match key {
+                Some(pairs) => a href=(key_path(policy, pairs)) { (name(text(&row["key"]))) },
+                None => (name(text(&row["key"]))),
+            } }
+            td class="n" { (count(whole(&row["count"]))) }
+            td class="n" { (number(num(&row["per_second"]))) }
+        } }
+    };
+    let lines = fitting(rows.iter().zip(keys).map(line), MOST_KEY_BYTES);
     html! {
         div class="wide" { table {
             caption { (words) }
             (columns(&[("Key", false), ("Count", true), ("A second", true)]))
-            tbody { @for (row, key) in rows.iter().zip(keys) { tr {
-                td { @match key {
-                    Some(pairs) => a href=(key_path(policy, pairs)) { (name(text(&row["key"]))) },
-                    None => (name(text(&row["key"]))),
-                } }
-                td class="n" { (count(whole(&row["count"]))) }
-                td class="n" { (number(num(&row["per_second"]))) }
-            } } }
+            tbody { @for line in &lines { (line) } }
         } }
     }
 }

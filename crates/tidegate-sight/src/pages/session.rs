@@ -2,8 +2,8 @@
 //!
 //! A session is 256 random bits in a cookie. It ends 30 minutes after its last use, 12 hours after the login, with the
 //! token, at a logout, and at a restart. There are at most 64; a new one replaces the idlest of its token, otherwise the
-//! idlest of all. Wrong tokens are counted by the address that they come from, so that a stranger locks out nobody but those
-//! behind the same proxy.
+//! idlest of all. Wrong tokens are counted by the address that they come from, as trusted proxies report it, so that a
+//! stranger locks out nobody but those behind the same address.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -22,7 +22,7 @@ const WHOLE: u64 = 12 * 3_600;
 
 /// How many tokens may be tried within so many seconds from one source. A right one does not count.
 const TRIES: usize = 5;
-pub(super) const TRIES_WITHIN: u64 = 60;
+const TRIES_WITHIN: u64 = 60;
 
 /// How many tries are remembered. The oldest is forgotten, whoever made it: with many addresses one may guess more often,
 /// as at the paths of the server, and still locks out nobody.

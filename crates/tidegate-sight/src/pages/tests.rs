@@ -3,8 +3,8 @@
 use std::pin::Pin;
 
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LOCATION, REFERRER_POLICY, SET_COOKIE,
-    X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, LOCATION, REFERRER_POLICY, RETRY_AFTER,
+    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use serde_json::{Value, json};
 use tidegate_server::Vitals;
@@ -22,12 +22,14 @@ struct Fake {
     needs_token: bool,
     asked: Mutex<Vec<String>>,
     policies: usize,
+    /// Whether it refuses to be asked for now.
+    is_busy: bool,
 }
 
 impl Fake {
     fn new(needs_token: bool) -> Self {
         let tokens = vec![(READER, "dash", "read"), (ADMIN, "ops", "check,read,admin,keys,metrics")];
-        Self { tokens: Mutex::new(tokens), needs_token, asked: Mutex::default(), policies: 3 }
+        Self { tokens: Mutex::new(tokens), needs_token, asked: Mutex::default(), policies: 3, is_busy: false }
     }
 
     fn answer(&self, request: &Request<Bytes>) -> (u16, Value) {
@@ -54,6 +56,7 @@ impl Fake {
             }
         }
         match path {
+            _ if self.is_busy => (503, json!({ "detail": "too many pages are being made" })),
             "/v1/overview" => (200, overview(self.policies)),
             "/v1/policies" => {
                 (200, json!({ "config": { "number": 18 }, "policies": [described("per-ip<b>0")] }))
@@ -90,6 +93,9 @@ impl WatchedServer for Fake {
         let (status, value) = self.answer(&request);
         let mut response = Response::new(Bytes::from(value.to_string()));
         *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        if status == 503 {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("3"));
+        }
         Box::pin(async move { response })
     }
 }
@@ -280,6 +286,17 @@ async fn cookies_of_encrypted_pages_are_secure() {
 }
 
 #[tokio::test]
+async fn a_page_says_when_a_busy_server_is_worth_asking_again() {
+    let (pages, server) = (Pages::new(), Fake { is_busy: true, ..Fake::new(false) });
+    let browser = Browser::new(&pages, &server);
+    for path in ["/ui/", "/ui/guards", "/ui/overview.json"] {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(answer.headers()[RETRY_AFTER], "3", "{path}");
+    }
+}
+
+#[tokio::test]
 async fn wrong_tokens_are_refused_before_they_are_looked_at() {
     let (pages, server) = (Pages::new(), Fake::new(true));
     let mut browser = Browser::new(&pages, &server);
@@ -288,11 +305,12 @@ async fn wrong_tokens_are_refused_before_they_are_looked_at() {
         assert_eq!(browser.log_in(&token).await.status(), StatusCode::UNAUTHORIZED);
     }
     let before = server.asked.lock().len();
+    browser.at.steady += 20;
     let refused = browser.log_in(ADMIN).await;
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert!(refused.headers().contains_key(RETRY_AFTER));
+    assert_eq!(refused.headers()[RETRY_AFTER], "40");
     assert_eq!(server.asked.lock().len(), before, "not even asked");
-    browser.at.steady += 60;
+    browser.at.steady += 40;
     for _ in 0..20 {
         assert_eq!(next(&browser.log_in(ADMIN).await), "/ui/keys", "right tokens do not count");
     }

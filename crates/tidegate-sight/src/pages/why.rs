@@ -10,11 +10,16 @@ use serde_json::{Value, json};
 
 use super::context::{Context, PageError};
 use super::words::{
-    Mark, ago, columns, count, cut, list, mark, moment, name, policy_path, seconds_of, span, text, url, whole,
+    Mark, ago, columns, count, cut, fitting, list, mark, moment, name, policy_path, seconds_of, span, text,
+    url, whole,
 };
 
 /// How much of a text without an id is shown again, in characters.
 const SHOWN_AGAIN: usize = 2_000;
+
+/// The most characters of a policy, and the most bytes of the rows of limits and of the lines about now.
+const LONGEST_POLICY: usize = 8_000;
+const MOST_ROW_BYTES: usize = 28 << 10;
 
 /// The characters of an id: Crockford's base 32.
 const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
@@ -117,7 +122,7 @@ fn then(ctx: &Context<'_>, answer: &Value, reveal: bool) -> Markup {
         }
         (configuration(&answer["configuration"]))
         @if let Some(policy) = answer["policy_then"].as_str() {
-            details { summary { "The policy as it was then" } pre { (cut(policy, 20_000)) } }
+            details { summary { "The policy as it was then" } pre { (cut(policy, LONGEST_POLICY)) } }
         }
         (seen(answer))
     }
@@ -236,31 +241,35 @@ fn configuration(value: &Value) -> Markup {
 /// What each limit saw when the request came.
 fn seen(answer: &Value) -> Markup {
     let limits = list(&answer["limits"]);
-    let left_out = whole(&answer["limits_left_out"]);
     if limits.is_empty() {
         return html! { p { "No limit was asked." } };
     }
+    let line = |limit: &Value| {
+        html! { tr {
+            td { a href=(policy_path(text(&limit["policy"]))) { (name(text(&limit["policy"]))) } }
+            td {
+                @if limit["shadow_limit"].as_bool() == Some(true) { "shadow limit, " }
+                code { (cut(text(&limit["limit"]), 200)) }
+                @if text(&limit["mode"]) == "shadow" { span class="quiet" { " (mode shadow: refuses nobody)" } }
+            }
+            td { (cut(text(&limit["result"]), 40)) }
+            td class="n" { @match limit["needs"].as_u64() {
+                Some(needs) => (count(needs)),
+                None => "unknown",
+            } }
+            td class="n" { (had(limit)) }
+            td class="n" { (count(whole(&limit["of"]))) }
+        } }
+    };
+    let lines = fitting(limits.iter().map(line), MOST_ROW_BYTES);
+    let left_out = whole(&answer["limits_left_out"]).saturating_add((limits.len() - lines.len()) as u64);
     html! {
         div class="wide" { table {
             caption { "What each limit saw then" }
             (columns(&[("Policy", false), ("Limit", false), ("Result", false), ("Needed", true), ("Had", true), ("Of", true)]))
-            tbody { @for limit in limits { tr {
-                td { a href=(policy_path(text(&limit["policy"]))) { (name(text(&limit["policy"]))) } }
-                td {
-                    @if limit["shadow_limit"].as_bool() == Some(true) { "shadow limit, " }
-                    code { (cut(text(&limit["limit"]), 200)) }
-                    @if text(&limit["mode"]) == "shadow" { span class="quiet" { " (mode shadow: refuses nobody)" } }
-                }
-                td { (cut(text(&limit["result"]), 40)) }
-                td class="n" { @match limit["needs"].as_u64() {
-                    Some(needs) => (count(needs)),
-                    None => "unknown",
-                } }
-                td class="n" { (had(limit)) }
-                td class="n" { (count(whole(&limit["of"]))) }
-            } } }
+            tbody { @for line in &lines { (line) } }
         } }
-        @if left_out > 0 { p { "And " (count(left_out)) " more limits, which are not kept." } }
+        @if left_out > 0 { p { "And " (count(left_out)) " more limits, which are not shown." } }
     }
 }
 
@@ -285,15 +294,16 @@ fn now(answer: &Value) -> Markup {
         return html! { p { (mark(Mark::Unknown)) " " (cut(told.unwrap_or("not known"), 500)) "." } };
     };
     let is_refused = text(&answer["now"]["decision"]) == "denied";
+    let line = |line: &&str| html! { li { code { (cut(without_number(line), 1_000)) } } };
+    let lines = fitting(rest.iter().map(line), MOST_ROW_BYTES);
     html! {
         p {
             (mark(if is_refused { Mark::Trouble } else { Mark::Usual }))
             " The same request would be " strong { (cut(first, 500)) } ". Asking this charges nothing."
         }
         @if !rest.is_empty() {
-            ol class="lines" { @for line in rest {
-                li { code { (cut(without_number(line), 1_000)) } }
-            } }
+            ol class="lines" { @for line in &lines { (line) } }
+            @if lines.len() < rest.len() { p class="quiet" { "And " (rest.len() - lines.len()) " more limits." } }
         }
     }
 }

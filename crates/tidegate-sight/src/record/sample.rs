@@ -128,9 +128,8 @@ impl Sample {
             }
             return if mark & MINUTE == minute { Known::Again } else { Known::Steady };
         }
-        let is_kept = |mark: u64| {
-            mark & SEVERAL != 0 && minute.wrapping_sub(mark & MINUTE) & MINUTE <= KEPT_FOR
-        };
+        let is_kept =
+            |mark: u64| mark & SEVERAL != 0 && minute.wrapping_sub(mark & MINUTE) & MINUTE <= KEPT_FOR;
         // From another one on for each key, so that new keys push out each other and none of them for long.
         let first = (key >> 11) as usize % WAYS;
         let ways = || (first..first + WAYS).map(|way| &places[way % WAYS]);

@@ -39,8 +39,12 @@ fn begun() -> (Watch, Arc<MadeUp>) {
     (watch, server)
 }
 
+fn seen(policy: u16, verdict: Verdict, key: u64) -> Seen {
+    Seen { policy, verdict, near: false, canary: false, key, cost: 1, at: Tick::EPOCH }
+}
+
 fn saw(watch: &Watch, policy: u16, verdict: Verdict, key: u64) -> bool {
-    watch.saw(Seen { policy, verdict, near: false, canary: false, key, cost: 1, at: Tick::EPOCH })
+    watch.saw(seen(policy, verdict, key))
 }
 
 fn read(watch: &Watch, path: &str, query: &str) -> Value {
@@ -272,6 +276,50 @@ fn a_clock_that_jumps_does_no_harm() {
     }
 }
 
+/// What lasts goes on to last: an hour is one also when the wall clock says that it took none, or two.
+#[test]
+fn a_step_of_an_hour_moves_silences_and_what_is_unusual() {
+    for by in [3_600_i64, -3_600] {
+        let (watch, _) = begun();
+        let policy = watch.policy("per-ip", None);
+        let at = |second: u64, by: i64| {
+            for number in 0..100 {
+                let verdict = if number < 50 { Verdict::Denied } else { Verdict::Allowed };
+                saw(&watch, policy, verdict, 7);
+            }
+            let now = (NOW + second).saturating_add_signed(by);
+            {
+                let mut state = watch.state.lock();
+                let judged = state.judged.entry(Some(policy)).or_default();
+                judged.usual = Some(Usual { low: 0.0, high: 0.002, days: 9, from_last_day: false });
+                judged.asked = Some(now);
+            }
+            watch.turn_at(now * 1_000, second * 1_000);
+        };
+        (1..=60).for_each(|second| at(second, 0));
+        let silence = br#"{"do": "silence", "for": "1h", "reason": "the sale"}"#;
+        watch.act("/v1/alerts", silence, "ann").unwrap();
+        let ends = |watch: &Watch| read(watch, "/v1/alerts", "")["silences"][0]["until"].clone();
+        assert_eq!(ends(&watch), "2027-01-15T09:01:00Z");
+        let fires = |watch: &Watch| read(watch, "/v1/alerts", "")["firing"].clone();
+        (61..=110).for_each(|second| at(second, by));
+        assert_eq!((fires(&watch), ends(&watch)), (json!(0), json!(rfc3339_of(NOW + 3_660, by))));
+        (111..=130).for_each(|second| at(second, by));
+        assert_eq!(fires(&watch), 1, "two minutes are over");
+        let alert = read(&watch, "/v1/alerts", "")["alerts"][0].clone();
+        assert_eq!((&alert["rule"], &alert["silenced"]), (&json!("denied-unusual"), &json!(true)));
+        at(3_659, by);
+        assert_ne!(ends(&watch), Value::Null);
+        at(3_661, by);
+        assert_eq!(ends(&watch), Value::Null);
+    }
+}
+
+fn rfc3339_of(second: u64, by: i64) -> String {
+    let second = i64::try_from(second).unwrap() + by;
+    jiff::Timestamp::from_second(second).unwrap().to_string()
+}
+
 #[test]
 fn a_wrong_query_is_told_what_works() {
     let (watch, _) = begun();
@@ -361,6 +409,37 @@ fn alerts_follow_from_what_the_doors_tell() {
     assert_eq!(watch.act("/v1/other", end, "ann").unwrap_err().0, 404);
 }
 
+/// Keys that are refused more often than a customer took his place among those that were judged; and what others asked
+/// for in the last minute was taken for what he had asked for all day.
+#[test]
+fn a_flood_beside_a_customer_hides_him_not() {
+    let (watch, _) = begun();
+    let policy = watch.policy("per-tenant", None);
+    let cost_of = |key: u64, verdict: Verdict, cost: u32| {
+        watch.saw(Seen { cost, ..seen(policy, verdict, key) });
+    };
+    let mut second = 0;
+    let mut seconds = |count: u64, each: &dyn Fn()| {
+        for _ in 0..count {
+            each();
+            second += 1;
+            watch.turn((NOW + second) * 1_000);
+        }
+    };
+    seconds(3_900, &|| cost_of(7, Verdict::Allowed, 1));
+    seconds(240, &|| {
+        (0..20).for_each(|_| cost_of(7, Verdict::Denied, 1));
+        cost_of(7, Verdict::Allowed, 1);
+        for other in 100..200 {
+            (0..30).for_each(|_| cost_of(other, Verdict::Denied, 1));
+            cost_of(other, Verdict::Allowed, 1_000_000);
+        }
+    });
+    let alerts = read(&watch, "/v1/alerts", "");
+    assert_eq!(alerts["alerts"][0]["rule"], "customer-cut", "{alerts}");
+    assert_eq!(alerts["firing"], 1);
+}
+
 #[test]
 fn quantiles_are_between_bounds() {
     assert_eq!(quantile(&[], 0.5), None);
@@ -392,10 +471,10 @@ fn a_panic_loses_a_turn_and_no_more() {
     watch.begin(Arc::<Broken>::clone(&server));
     let policy = watch.policy("per-ip", None);
     *server.0.lock() = true;
-    assert_eq!(watch.turn_at_any_rate((NOW + 1) * 1_000), PAUSE);
+    assert_eq!(watch.turn_at_any_rate((NOW + 1) * 1_000, 0), PAUSE);
     assert!(!*server.0.lock(), "it was asked");
     saw(&watch, policy, Verdict::Denied, 7);
-    watch.turn_at_any_rate((NOW + 2) * 1_000);
+    watch.turn_at_any_rate((NOW + 2) * 1_000, 1_000);
     let overview = read(&watch, "/v1/overview", "");
     assert_eq!(
         (&overview["at"], &overview["policies"][0]["name"]),
