@@ -18,7 +18,7 @@ use tidegate_core::retry::Retries;
 use tidegate_core::retry_budget::RetryBudget;
 use tidegate_tower::RetryLayer;
 use tidegate_tower::body::{ReplayBody, ReplayError, ReplayLayer};
-use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower::{BoxError, Layer, service_fn};
 use tower_service::Service;
 
 use crate::layers::service::poll;
