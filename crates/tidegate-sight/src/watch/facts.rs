@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     fn note(regulars: &mut Regulars, verdict: Verdict, key: u64, cost: u32) {
-        regulars.note(&Seen { policy: 1, verdict, near: false, key, cost, at: Tick::EPOCH });
+        regulars.note(&Seen { policy: 1, verdict, near: false, canary: false, key, cost, at: Tick::EPOCH });
     }
 
     fn minute(regulars: &mut Regulars) -> Vec<(u16, u64)> {

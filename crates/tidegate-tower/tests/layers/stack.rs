@@ -1,17 +1,17 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::Response;
+use http::{Request, Response};
 use tidegate::clock::ManualClock;
 use tidegate::concurrency::Vegas;
 use tidegate::retries::Retrier;
-use tidegate::{Bulkhead, Limiter, Quota};
+use tidegate::{Bulkhead, Limiter, Quota, deadline};
 use tidegate_tower::{
     ClientStack, ConcurrencyLayer, DeadlineLayer, FallbackLayer, RateLimitLayer, RetryLayer, ServerStack,
 };
 use tower_layer::Layer;
 
-use crate::layers::service::{ScriptedService, answer, call, get, poll, status, with};
+use crate::layers::service::{Finds, ScriptedService, answer, call, get, poll, status, with};
 
 #[test]
 fn layers_come_in_the_right_order_whatever_order_they_are_named_in() {
@@ -31,6 +31,30 @@ fn layers_come_in_the_right_order_whatever_order_they_are_named_in() {
     assert_eq!(limiter.standing().remaining, 2, "nor does one that finds no place");
     assert!(limiter.allow_n(2).unwrap().is_allowed());
     assert_eq!(answer(&mut service, get()).unwrap().status(), 429, "the rate limit stands before the places");
+}
+
+#[test]
+fn a_self_tuning_stack_gives_each_request_its_time() {
+    let finds = Finds(|| deadline::carried().is_some().to_string());
+    let mut service = ServerStack::self_tuning("pages").layer(finds);
+    assert_eq!(answer(&mut service, get()).unwrap().body(), "true");
+    assert_eq!(answer(&mut service, with("grpc-timeout", "0n")).unwrap().status(), 504);
+}
+
+/// Calls that hang held every place that was idle for a moment, and in the end all.
+#[test]
+fn a_dependency_that_hangs_leaves_places_for_requests_that_do_not_need_it() {
+    let dependency = |request: &Request<String>| request.body().clone();
+    let stack = ServerStack::self_tuning("pages").by_dependency(dependency);
+    let asks = |dependency: &str| Request::new(dependency.to_owned());
+    let (mut hangs, mut answers) =
+        (stack.layer(ScriptedService::hanging()), stack.layer(ScriptedService::default()));
+    let mut hung: Vec<_> = (0..100).map(|_| Box::pin(call(&mut hangs, asks("index")))).collect();
+    let pending = hung.iter_mut().map(|call| usize::from(poll(call.as_mut()).is_pending())).sum::<usize>();
+    assert!(pending >= 10, "{pending}");
+    for _ in 0..100 {
+        assert_eq!(answer(&mut answers, asks("database")).unwrap().status(), 200);
+    }
 }
 
 #[test]
