@@ -359,15 +359,25 @@ fn why(relevance: &Relevance, limits: &[LimitReason], decision: &GateDecision) -
 /// Returns the key of a request under a policy of this set in readable form: `client.ip=203.0.113.9`, or `(all)`.
 #[must_use]
 pub fn key_text(set: &PolicySet, policy: &Policy, request: &Descriptor<'_>) -> String {
+    /// Room for an attribute of usual length and its value.
+    const ROOM: usize = 64;
+    let mut text = String::with_capacity(ROOM * policy.by.len().max(1));
+    push_key_text(set, policy, request, &mut text);
+    text
+}
+
+/// Appends a key to a text as [`key_text`] writes it, without an allocation of its own.
+pub fn push_key_text(set: &PolicySet, policy: &Policy, request: &Descriptor<'_>, text: &mut String) {
     // By hand: it runs for each refusal, and the formatter takes ten times as many instructions.
-    let mut text = String::new();
+    let mut comma = "";
     for (name, value) in policy.key_values(request, set.ipv6_prefix()) {
         let (sign, value) = value.as_deref().map_or((" ", "absent"), |value| ("=", value));
-        let comma = if text.is_empty() { "" } else { ", " };
-        text.reserve(comma.len() + name.len() + sign.len() + value.len());
         [comma, name, sign, value].into_iter().for_each(|piece| text.push_str(piece));
+        comma = ", ";
     }
-    if text.is_empty() { "(all)".to_owned() } else { text }
+    if comma.is_empty() {
+        text.push_str("(all)");
+    }
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@
 //! # Source
 //! draft-ietf-httpapi-ratelimit-headers-11, RFC 9110 (`Retry-After`), RFC 6585 (429), RFC 9457 (problems).
 
+mod json;
 mod limit_headers;
 pub mod over;
 mod refusal;
@@ -57,6 +58,7 @@ use crate::policy::Descriptor;
 /// bodies contain more. May change with any release.
 #[doc(hidden)]
 pub mod server_parts {
+    pub use super::json::{push_number, push_text, push_texts};
     pub use super::limit_headers::insert;
     pub use super::over::push_escaped;
     pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};

@@ -184,7 +184,7 @@ pub(crate) fn read(text: &str) -> Option<ReadRecord> {
         for (name, value) in pairs {
             request.push(name, value);
         }
-        RefusedRequest::new(&request, only, |_| false)
+        RefusedRequest::new(&request, only)
     });
     Some(ReadRecord {
         refused: RememberedRefusal { record, stated, request },
@@ -353,7 +353,7 @@ mod tests {
         };
         let stated = Stated { cost: Cost::new(4), priority: Priority::default() };
         let only: Box<[Box<str>]> = Box::new(["per-ip".into()]);
-        RememberedRefusal { record, stated, request: RefusedRequest::new(request, Some(only), |_| false) }
+        RememberedRefusal { record, stated, request: RefusedRequest::new(request, Some(only)) }
     }
 
     #[test]

@@ -81,32 +81,32 @@ pub(crate) struct Stated {
     pub(crate) priority: Priority,
 }
 
-/// How a request was refused, and what was seen then: nothing that changes later alters it.
+/// How a request was refused, and what was seen then: nothing that changes later alters it. `T` is a text.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct Record<T = Box<str>> {
     pub(crate) at: Tick,
     /// The number of the configuration that decided.
     pub(crate) configuration: u64,
     /// What refused, in the words of the denial log.
     pub(crate) by: &'static str,
-    pub(crate) policy: Option<Box<str>>,
+    pub(crate) policy: Option<T>,
     /// The key that the policy refused; `None` if no policy did.
-    pub(crate) key: Option<Box<str>>,
+    pub(crate) key: Option<T>,
     /// The reason of a block, the entry of a list, or the error of a store.
-    pub(crate) cause: Box<str>,
+    pub(crate) cause: T,
     pub(crate) retry: Retry,
     /// The first limits that were asked.
-    pub(crate) limits: Box<[SeenLimit]>,
+    pub(crate) limits: SmallVec<[SeenLimit<T>; 1]>,
     /// How many further limits were asked.
     pub(crate) more_limits: usize,
 }
 
 /// One limit as a refused request met it.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenLimit {
-    pub(crate) policy: Box<str>,
+pub(crate) struct SeenLimit<T = Box<str>> {
+    pub(crate) policy: T,
     /// The limit in short form.
-    pub(crate) limit: Box<str>,
+    pub(crate) limit: T,
     pub(crate) mode: Mode,
     pub(crate) shadow_limit: bool,
     /// Whether the limit is the canary's, which decided in the place of the first.
@@ -124,13 +124,59 @@ pub(crate) struct SeenLimit {
     pub(crate) asked: Option<AskedLimit>,
 }
 
-impl Record {
-    /// The bytes on the heap.
-    fn weight(&self) -> usize {
-        let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
-        let limits =
-            self.limits.iter().map(|seen| size_of::<SeenLimit>() + seen.policy.len() + seen.limit.len());
-        text(&self.policy) + text(&self.key) + self.cause.len() + limits.sum::<usize>()
+/// A place in the texts of a refusal, which are kept in one piece of memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Piece {
+    start: u32,
+    end: u32,
+}
+
+impl Piece {
+    /// Appends a text.
+    pub(crate) fn of(text: &str, texts: &mut String) -> Self {
+        Self::made(texts, |texts| texts.push_str(text))
+    }
+
+    /// Returns the place of what `append` appends.
+    pub(crate) fn made(texts: &mut String, append: impl FnOnce(&mut String)) -> Self {
+        // Cannot truncate: requests are bounded, names are those of a file, and keys are cut.
+        let start = texts.len() as u32;
+        append(texts);
+        Self { start, end: texts.len() as u32 }
+    }
+
+    fn read(self, texts: &str) -> Box<str> {
+        texts[self.start as usize..self.end as usize].into()
+    }
+}
+
+impl Record<Piece> {
+    fn read(&self, texts: &str) -> Record {
+        let limit = |seen: &SeenLimit<Piece>| SeenLimit {
+            policy: seen.policy.read(texts),
+            limit: seen.limit.read(texts),
+            mode: seen.mode,
+            shadow_limit: seen.shadow_limit,
+            result: seen.result,
+            counts_places: seen.counts_places,
+            needs: seen.needs,
+            has: seen.has,
+            kept_back: seen.kept_back,
+            of: seen.of,
+            retry: seen.retry,
+            asked: seen.asked.clone(),
+        };
+        Record {
+            at: self.at,
+            configuration: self.configuration,
+            by: self.by,
+            policy: self.policy.map(|piece| piece.read(texts)),
+            key: self.key.map(|piece| piece.read(texts)),
+            cause: self.cause.read(texts),
+            retry: self.retry,
+            limits: self.limits.iter().map(limit).collect(),
+            more_limits: self.more_limits,
+        }
     }
 }
 
@@ -143,42 +189,38 @@ pub(crate) struct RememberedRefusal {
     pub(crate) request: Option<RefusedRequest>,
 }
 
+/// A remembered refusal with one allocation for all its texts: in a flood one is forgotten for each that is remembered.
 #[derive(Debug)]
 struct KeptRequest {
     id: Ulid,
-    refused: RememberedRefusal,
+    record: Record<Piece>,
+    stated: Stated,
+    /// The ends of the request's pieces, with which the texts begin; `None` if it was too long.
+    request: Option<Ends>,
+    only: Option<Box<[Box<str>]>>,
+    texts: String,
 }
+
+/// The end of each piece of a request: name, value, name, value.
+type Ends = SmallVec<[u32; 12]>;
+
+/// Room for the texts of a record beside those of its request, in bytes; they may need more.
+const ROOM: usize = 128;
 
 /// An owned copy of a request; one allocation holds all names and values.
 #[derive(Clone)]
 pub(crate) struct RefusedRequest {
     text: Box<str>,
-    /// The end of each piece: name, value, name, value.
-    ends: SmallVec<[u32; 12]>,
+    ends: Ends,
     /// The policies that were asked; usually `None`, for all.
     only: Option<Box<[Box<str>]>>,
 }
 
 impl RefusedRequest {
-    /// Copies a request without its `secret` attributes; `None` if it is too long.
-    pub(crate) fn new(
-        request: &Descriptor<'_>,
-        only: Option<Box<[Box<str>]>>,
-        secret: impl Fn(&str) -> bool,
-    ) -> Option<Self> {
-        let pairs = || request.pairs().filter(|(name, _)| !secret(name));
-        let (length, count) = pairs()
-            .fold((0, 0), |(length, count), (name, value)| (length + name.len() + value.len(), count + 1));
-        if length > MAX_REQUEST {
-            return None;
-        }
-        let mut text = String::with_capacity(length);
-        let mut ends = SmallVec::with_capacity(2 * count);
-        for piece in pairs().flat_map(|(name, value)| [name, value]) {
-            text.push_str(piece);
-            // Cannot truncate: the length is bounded above.
-            ends.push(text.len() as u32);
-        }
+    /// Copies a request; `None` if it is too long.
+    pub(crate) fn new(request: &Descriptor<'_>, only: Option<Box<[Box<str>]>>) -> Option<Self> {
+        let mut text = String::new();
+        let ends = append(request, |_| false, &mut text)?;
         Some(Self { text: text.into_boxed_str(), ends, only })
     }
 
@@ -200,18 +242,45 @@ impl RefusedRequest {
     pub(crate) fn only(&self) -> Option<&[Box<str>]> {
         self.only.as_deref()
     }
+}
 
-    fn weight(&self) -> usize {
-        let spilled = if self.ends.spilled() { self.ends.capacity() * size_of::<u32>() } else { 0 };
-        let named = self.only().unwrap_or_default().iter().map(|name| size_of::<Box<str>>() + name.len());
-        self.text.len() + spilled + named.sum::<usize>()
+/// Appends the names and values of a request without its `secret` attributes, and makes room for those of its record.
+/// Returns their ends in `texts`, which are empty before; `None` if the request is too long.
+fn append(request: &Descriptor<'_>, secret: impl Fn(&str) -> bool, texts: &mut String) -> Option<Ends> {
+    let pairs = || request.pairs().filter(|(name, _)| !secret(name));
+    let (length, count) =
+        pairs().fold((0, 0), |(length, count), (name, value)| (length + name.len() + value.len(), count + 1));
+    if length > MAX_REQUEST {
+        return None;
     }
+    texts.reserve(length + ROOM);
+    let mut ends = SmallVec::with_capacity(2 * count);
+    for piece in pairs().flat_map(|(name, value)| [name, value]) {
+        texts.push_str(piece);
+        // Cannot truncate: the length is bounded above.
+        ends.push(texts.len() as u32);
+    }
+    Some(ends)
 }
 
 impl KeptRequest {
     fn weight(&self) -> usize {
-        let RememberedRefusal { record, request, .. } = &self.refused;
-        OVERHEAD + record.weight() + request.as_ref().map_or(0, RefusedRequest::weight)
+        let limits = if self.record.limits.spilled() { self.record.limits.capacity() } else { 0 };
+        let ends = self.request.as_ref().filter(|ends| ends.spilled()).map_or(0, SmallVec::capacity);
+        let named = self.only.iter().flatten().map(|name| size_of::<Box<str>>() + name.len());
+        OVERHEAD
+            + self.texts.capacity()
+            + limits * size_of::<SeenLimit<Piece>>()
+            + ends * size_of::<u32>()
+            + named.sum::<usize>()
+    }
+
+    fn read(&self) -> RememberedRefusal {
+        let request = self.request.as_ref().map(|ends| {
+            let end = ends.last().map_or(0, |end| *end as usize);
+            RefusedRequest { text: self.texts[..end].into(), ends: ends.clone(), only: self.only.clone() }
+        });
+        RememberedRefusal { record: self.record.read(&self.texts), stated: self.stated, request }
     }
 }
 
@@ -241,21 +310,26 @@ impl RefusedRequests {
         self.id(at, number, SHARDS, number)
     }
 
-    /// Remembers a decision and its request without `secret` attributes.
+    /// Remembers a decision and its request without `secret` attributes. `record` appends its texts.
     pub(crate) fn remember(
         &self,
-        record: Record,
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,
         secret: impl Fn(&str) -> bool,
         stated: Stated,
+        record: impl FnOnce(&mut String) -> Record<Piece>,
     ) -> Ulid {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let at_shard = number as usize % SHARDS;
-        let request = RefusedRequest::new(request, only, secret);
+        let mut texts = String::new();
+        let request = append(request, secret, &mut texts);
+        let record = record(&mut texts);
+        if texts.capacity() > 2 * (texts.len() + ROOM) {
+            // A long key was cut.
+            texts.shrink_to_fit();
+        }
         let at = record.at;
-        let mut entry =
-            KeptRequest { id: Ulid::nil(), refused: RememberedRefusal { record, stated, request } };
+        let mut entry = KeptRequest { id: Ulid::nil(), record, stated, request, only, texts };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
         while shard.entries.len() >= self.entries
@@ -264,8 +338,8 @@ impl RefusedRequests {
             shard.forget_oldest();
         }
         let sequence = shard.first + shard.entries.len() as u64;
-        entry.id = self.id(at, number, at_shard, sequence);
-        let id = entry.id;
+        let id = self.id(at, number, at_shard, sequence);
+        entry.id = id;
         shard.bytes += weight;
         shard.entries.push_back(entry);
         id
@@ -275,7 +349,7 @@ impl RefusedRequests {
     pub(crate) fn find(&self, id: Ulid) -> Option<RememberedRefusal> {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
-        Some(shard.entries[shard.index(id, sequence)?].refused.clone())
+        Some(shard.entries[shard.index(id, sequence)?].read())
     }
 
     fn id(&self, at: Tick, number: u64, shard: usize, sequence: u64) -> Ulid {
@@ -326,22 +400,22 @@ mod tests {
         Descriptor::new().with("client.ip", value.to_owned()).with("user.id", "42")
     }
 
-    fn record() -> Record {
+    fn record(texts: &mut String) -> Record<Piece> {
         Record {
             at: NOW,
             configuration: 3,
             by: "limit",
-            policy: Some("per-ip".into()),
+            policy: Some(Piece::of("per-ip", texts)),
             key: None,
-            cause: Box::default(),
+            cause: Piece::default(),
             retry: Retry::Unknown,
-            limits: Box::default(),
+            limits: SmallVec::new(),
             more_limits: 0,
         }
     }
 
     fn keep(recent: &RefusedRequests, request: &Descriptor<'_>) -> Ulid {
-        recent.remember(record(), request, None, |_| false, STATED)
+        recent.remember(request, None, |_| false, STATED, record)
     }
 
     #[test]
@@ -351,6 +425,10 @@ mod tests {
         for (at, id) in ids.iter().enumerate() {
             let RememberedRefusal { record, stated, request: found } = recent.find(*id).unwrap();
             assert_eq!((record.at, record.configuration, record.by), (NOW, 3, "limit"));
+            assert_eq!(
+                (record.policy.as_deref(), record.key.as_deref(), &*record.cause),
+                (Some("per-ip"), None, "")
+            );
             let wanted = request(&format!("10.0.0.{at}"));
             assert!(found.unwrap().descriptor().pairs().eq(wanted.pairs()));
             assert_eq!((stated, id.timestamp_ms()), (STATED, 1_800_000_000_000));
@@ -363,7 +441,7 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), 200);
 
-        let id = recent.remember(record(), &request("a"), None, |name| name == "user.id", Stated::default());
+        let id = recent.remember(&request("a"), None, |name| name == "user.id", Stated::default(), record);
         let found = recent.find(id).unwrap().request.unwrap();
         assert!(found.descriptor().pairs().eq([("client.ip", "a")]));
     }

@@ -37,7 +37,11 @@ impl ShownLimits<'_> {
         let Some(refused) = self.refused else { return };
         if let Some(wait) = refused.after() {
             // At least as long as the waits in the other headers: a client that sees both follows this one.
-            out.insert(RETRY_AFTER, seconds_up(wait).max(1).into());
+            // Made of text: a value that is made of the number allocates twice.
+            let mut digits = itoa::Buffer::new();
+            if let Ok(seconds) = HeaderValue::from_str(digits.format(seconds_up(wait).max(1))) {
+                out.insert(RETRY_AFTER, seconds);
+            }
         }
         let exposed = match form {
             HeaderForm::Draft11 => "Retry-After, RateLimit, RateLimit-Policy",

@@ -149,10 +149,16 @@ pub fn remove(headers: &mut HeaderMap) {
 /// Appends a percent-escaped name, which is safe inside quotes of any language; cut after `most` bytes, between
 /// escapes. Returns whether the name was appended completely.
 pub fn push_escaped(name: &str, most: usize, out: &mut String) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    // Most names need no escapes.
+    if name.len() <= most && name.bytes().all(is_plain) {
+        out.push_str(name);
+        return true;
+    }
     let end = out.len().saturating_add(most);
     for byte in name.bytes() {
         let before = out.len();
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        if is_plain(byte) {
             out.push(char::from(byte));
         } else {
             out.push_str(percent_encode_byte(byte));

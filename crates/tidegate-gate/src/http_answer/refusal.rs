@@ -13,9 +13,10 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use http::StatusCode;
-use serde::Serialize;
+use smallvec::SmallVec;
 use tidegate_core::{Criticality, Priority, Retry};
 
+use super::json::{push_number, push_text, push_texts};
 use crate::gate::GateDecision;
 use crate::policy::{self, AccessEntry, Block, Deny, Descriptor, shortest_time_left};
 use tidegate_limits::NoPlace;
@@ -117,10 +118,10 @@ impl<'a> Refusal<'a> {
 
     /// Returns all policies that refuse, each once, in the order of the policies.
     #[must_use]
-    fn policies(&self) -> Vec<&'a str> {
+    fn policies(&self) -> SmallVec<[&'a str; 4]> {
         let Cause::Gate(decision) = self.cause else { return self.policy().into_iter().collect() };
         let policies = decision.policies.policies();
-        let mut names: Vec<&str> =
+        let mut names: SmallVec<[&str; 4]> =
             decision.refusing().map(|limit| policies[limit.policy].name.as_str()).collect();
         names.dedup();
         let listed = decision.refusal.as_ref().and_then(|refusal| refusal.policy);
@@ -203,7 +204,13 @@ impl<'a> Refusal<'a> {
                 let kind = if let Cause::Limit { .. } = cause { "limit" } else { "policy" };
                 match self.retry() {
                     Retry::After(wait) => {
-                        format!("{kind} {name:?} refuses this request; try again in {}", in_words(wait))
+                        let mut text = String::with_capacity(detail::USUAL);
+                        text.push_str(kind);
+                        text.push(' ');
+                        detail::push_quoted(name, &mut text);
+                        text.push_str(" refuses this request; try again in ");
+                        text.push_str(&in_words(wait));
+                        text
                     }
                     Retry::Unknown => format!("{kind} {name:?} refuses this request; try again later"),
                     Retry::Never if self.cost_is_unknown() => {
@@ -239,7 +246,7 @@ impl<'a> Refusal<'a> {
     fn saying<'i>(
         &self,
         detail: String,
-        violated: Vec<&'i str>,
+        violated: SmallVec<[&'i str; 4]>,
         status: StatusCode,
         id: Option<&'i str>,
     ) -> RefusalProblem<'i>
@@ -272,35 +279,62 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// The members that every problem document of a refusal begins with. Serializes as `application/problem+json` requires.
-#[derive(Clone, Debug, Serialize)]
+/// The members that every problem document of a refusal begins with.
+#[derive(Clone, Debug)]
 pub struct RefusalProblem<'a> {
     r#type: &'a str,
     title: Cow<'a, str>,
     status: u16,
     detail: String,
     /// The policies that refuse; in the public form only the one that binds. Empty for a deny-list of the whole set.
-    #[serde(rename = "violated-policies")]
-    violated: Vec<&'a str>,
-    #[serde(rename = "tidegate-decision-id", skip_serializing_if = "Option::is_none")]
+    violated: SmallVec<[&'a str; 4]>,
     id: Option<&'a str>,
 }
 
+impl RefusalProblem<'_> {
+    /// Appends the beginning of a JSON object with these members, as `application/problem+json` requires: others may
+    /// follow, and the object does not end.
+    pub fn begin(&self, out: &mut String) {
+        out.push_str(r#"{"type":"#);
+        push_text(self.r#type, out);
+        out.push_str(r#","title":"#);
+        push_text(&self.title, out);
+        out.push_str(r#","status":"#);
+        push_number(u64::from(self.status), out);
+        out.push_str(r#","detail":"#);
+        push_text(&self.detail, out);
+        out.push_str(r#","violated-policies":"#);
+        push_texts(self.violated.iter().copied(), out);
+        if let Some(id) = self.id {
+            out.push_str(r#","tidegate-decision-id":"#);
+            push_text(id, out);
+        }
+    }
+}
+
 /// A refusal that any caller may read: a problem document with few members.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct PublicRefusal<'a> {
-    #[serde(flatten)]
     problem: RefusalProblem<'a>,
     retry: &'static str,
     retry_after_ms: Option<u64>,
 }
 
 impl PublicRefusal<'_> {
+    /// More than most refusals take, in bytes, so that they are written without a reallocation.
+    const USUAL: usize = 512;
+
     /// Returns the refusal as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // The structs have string keys and whole numbers, so serializing them cannot fail.
-        serde_json::to_string(self).unwrap_or_default()
+        let mut out = String::with_capacity(Self::USUAL);
+        self.problem.begin(&mut out);
+        out.push_str(r#","retry":"#);
+        push_text(self.retry, &mut out);
+        out.push_str(r#","retry_after_ms":"#);
+        push_number(self.retry_after_ms, &mut out);
+        out.push('}');
+        out
     }
 }
 

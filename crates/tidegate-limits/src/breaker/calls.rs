@@ -16,7 +16,8 @@ use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, Sleep, Time};
 use crate::deferred_panic::DeferredPanic;
 use crate::observer::{CallDid, Observer};
-use crate::sync::{Mutex, unexplored};
+use crate::sync::Mutex;
+use crate::sync::unexplored::Mutex as UnexploredMutex;
 
 #[derive(Debug)]
 pub(super) struct Refused {
@@ -33,13 +34,13 @@ pub(super) struct BreakerCore {
     /// Not held while the clock or an observer is called.
     state: Mutex<CircuitBreakerState>,
     /// Rings at the end of an open time, for the observer. Not held while the clock is called.
-    alarm: unexplored::Mutex<Option<Sleep>>,
+    alarm: UnexploredMutex<Option<Sleep>>,
 }
 
 impl BreakerCore {
     pub(super) fn new(law: CircuitBreaker, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
         let state = Mutex::new(law.fresh(time.now()));
-        Self { law, time, observer, state, alarm: unexplored::Mutex::new(None) }
+        Self { law, time, observer, state, alarm: UnexploredMutex::new(None) }
     }
 
     pub(super) fn enter_unobserved(&self) -> Result<Receipt, Retry> {

@@ -1,15 +1,20 @@
 //! Says why a breaker or a limit refuses, in words.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate_core::breaker::{Condition, Force};
 use tidegate_core::{Criticality, Quota, Retry, Standing};
 
+use super::super::json::push_number;
 use crate::gate::LimitDecision;
 use crate::policy::{CostRule, Limit, Policy};
 use tidegate_limits::duration_text::in_words;
 use tidegate_limits::store::BreakerView;
 use tidegate_limits::visible;
+
+/// More than most sentences take, in bytes.
+pub(super) const USUAL: usize = 160;
 
 /// Describes the refusal by a breaker of `policy`: the policy's name in quotes, and by what it counts. `seen` is the
 /// breaker's state, read after the refusal; without it, or if it has changed since, only what holds in each case is said.
@@ -81,28 +86,41 @@ pub(super) fn of_limit(
     retry: Retry,
     needed: Option<Criticality>,
 ) -> String {
-    let (name, key) = (&policy.name, this_key(policy));
+    let (name, key) = (&policy.name, || this_key(policy));
     let (cost, standing) = (bound.cost, bound.decision.standing);
     let (kept, comma) = match bound.kept_back {
         0 => (String::new(), ""),
         units => (format!(", {units} kept for higher priority"), ","),
     };
     match (retry, needed) {
-        (Retry::After(wait), _) => format!(
-            "policy {name:?} has {} of {} left{key}{kept}{comma} and {cost} asked for; try again in {}",
-            standing.remaining,
-            standing.limit,
-            in_words(wait)
-        ),
+        // By hand, as it is the usual refusal.
+        (Retry::After(wait), _) => {
+            let mut text = String::with_capacity(USUAL);
+            text.push_str("policy ");
+            push_quoted(name, &mut text);
+            text.push_str(" has ");
+            push_number(standing.remaining, &mut text);
+            text.push_str(" of ");
+            push_number(standing.limit, &mut text);
+            text.push_str(" left");
+            push_this_key(policy, &mut text);
+            [&*kept, comma, " and "].into_iter().for_each(|piece| text.push_str(piece));
+            push_number(cost.units(), &mut text);
+            text.push_str(" asked for; try again in ");
+            text.push_str(&in_words(wait));
+            text
+        }
         (Retry::Unknown, _) if policy.limit(bound.limit).is_some_and(Limit::is_guard) => format!(
-            "policy {name:?} has {} of {} places free{key}{kept}{comma} and {cost} asked for; a place is free again when \
+            "policy {name:?} has {} of {} places free{}{kept}{comma} and {cost} asked for; a place is free again when \
              work in flight ends{}",
             standing.remaining,
             standing.limit,
+            key(),
             policy.limit(bound.limit).map(unreported).unwrap_or_default(),
         ),
         (Retry::Unknown, _) => format!(
-            "policy {name:?} has no room for {cost} now{key}{kept}, for an unknown time; try again later"
+            "policy {name:?} has no room for {cost} now{}{kept}, for an unknown time; try again later",
+            key()
         ),
         (Retry::Never, _) if bound.cost_is_unknown() && policy.cost.is_some() => {
             let needs = policy.cost.as_ref().map(needs).unwrap_or_default();
@@ -125,10 +143,33 @@ pub(super) fn named(policy: &Policy) -> String {
     format!("{:?}{}", policy.name, this_key(policy))
 }
 
+/// Appends a name in quotes, as the formatter writes it, which looks at each character.
+pub(super) fn push_quoted(name: &str, text: &mut String) {
+    if name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+        text.push('"');
+        text.push_str(name);
+        text.push('"');
+    } else {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{name:?}");
+    }
+}
+
 /// Says by which attributes the limit counts, such as ` for this client.ip`; empty if all requests share one limit. The
 /// values are left out: the caller knows them, and logs need not contain them.
 fn this_key(policy: &Policy) -> String {
-    if policy.by.is_empty() { String::new() } else { format!(" for this {}", policy.by.join(" and ")) }
+    let mut text = String::new();
+    push_this_key(policy, &mut text);
+    text
+}
+
+fn push_this_key(policy: &Policy, text: &mut String) {
+    let mut before = " for this ";
+    for name in &policy.by {
+        text.push_str(before);
+        text.push_str(name);
+        before = " and ";
+    }
 }
 
 /// Says what a request must have for its cost to be known.
@@ -181,10 +222,16 @@ mod tests {
         assert!(gate.check(&request).now().unwrap().allowed);
         let decision = gate.check(&request).now().unwrap();
         let refusal = Refusal::of_gate(&decision);
-        serde_json::to_value(refusal.problem(refusal.status(), None)).unwrap()["detail"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        refusal.problem(refusal.status(), None).detail
+    }
+
+    #[test]
+    fn names_are_quoted_as_by_the_formatter() {
+        for name in ["", "per-ip", "a b~!'", "a\"b", "a\\b", "a\nb", "a\u{7f}b", "é", "\u{200b}"] {
+            let mut text = String::new();
+            push_quoted(name, &mut text);
+            assert_eq!(text, format!("{name:?}"));
+        }
     }
 
     #[test]

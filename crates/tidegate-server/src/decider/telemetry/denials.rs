@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate::gate::explain::key_text;
+use smallvec::SmallVec;
+use tidegate::gate::explain::{key_text, push_key_text};
 use tidegate::gate::{Check, GateDecision, LimitDecision};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::limiter::Retry;
@@ -24,7 +25,7 @@ use crate::active_config::ActiveConfig;
 use crate::decided_again::AskedLimit;
 use crate::decider::Conclusion;
 use crate::refusal_record;
-use crate::refused_requests::{Record, RememberedRefusal, SeenLimit, Stated, is_secret};
+use crate::refused_requests::{Piece, Record, RememberedRefusal, SeenLimit, Stated, is_secret};
 use crate::sight::{RefusalRecord, Sight};
 use crate::span_attributes;
 use crate::top_keys::entry_key;
@@ -65,17 +66,22 @@ impl Telemetry {
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| is_secret(name) && !live.keys_by(name);
         let stated = Stated { cost: check.stated_cost(), priority: check.priority };
-        let record = self.record(live, check.request, conclusion, at);
-        let id = self.refused.remember(record, check.request, only, secret, stated);
+        let refuser = match conclusion {
+            Conclusion::Decided(decision) => Refuser::of(decision, check.request),
+            Conclusion::Unsettled { .. } => None,
+        };
+        let record =
+            |texts: &mut String| record(live.number, check.request, conclusion, refuser.as_ref(), at, texts);
+        let id = self.refused.remember(check.request, only, secret, stated, record);
         if let Some(sight) = &self.base.sight {
-            let (policy, key) = self.refused_key(live, check.request, conclusion);
+            let (policy, key) = self.refused_key(live, check.request, conclusion, refuser.as_ref());
             if sight.wants_refusal(policy, key, at) {
                 self.hand_over(&**sight, id);
             }
         }
         span_attributes::note(|notes| _ = notes.id.get_or_insert(id));
-        if let Conclusion::Decided(decision) = conclusion {
-            self.tell_denial(live, check.request, decision, id);
+        if let (Conclusion::Decided(decision), Some(refuser)) = (conclusion, &refuser) {
+            self.tell_denial(live, check.request, decision, refuser, id);
         }
         id
     }
@@ -123,19 +129,18 @@ impl Telemetry {
         live: &ActiveConfig,
         request: &Descriptor<'_>,
         conclusion: &Conclusion,
+        refuser: Option<&Refuser<'_>>,
     ) -> (Option<u16>, u64) {
         match conclusion {
-            Conclusion::Decided(decision) => {
-                match Refuser::of(decision, request).map(|refuser| refuser.source) {
-                    Some(DeniedBy::Policy(at)) => {
-                        let facts = live.facts(&decision.policies, &self.base.metrics);
-                        let policy = &decision.policies.policies()[at];
-                        (Some(facts[at].number), self.fingerprint(&decision.policies, policy, request))
-                    }
-                    Some(DeniedBy::GlobalDenyList(entry)) => (None, self.hasher.hash_one(entry_key(entry))),
-                    None => (None, 0),
+            Conclusion::Decided(decision) => match refuser.map(|refuser| &refuser.source) {
+                Some(DeniedBy::Policy(at)) => {
+                    let facts = live.facts(&decision.policies, &self.base.metrics);
+                    let policy = &decision.policies.policies()[*at];
+                    (Some(facts[*at].number), self.fingerprint(&decision.policies, policy, request))
                 }
-            }
+                Some(DeniedBy::GlobalDenyList(entry)) => (None, self.hasher.hash_one(entry_key(entry))),
+                None => (None, 0),
+            },
             Conclusion::Unsettled { policy, .. } => {
                 match policy.as_deref().and_then(|name| live.set.find(name)) {
                     Some((at, policy)) => (
@@ -177,64 +182,18 @@ impl Telemetry {
         self.refused.name(at)
     }
 
-    /// Makes the record of a denial.
-    fn record(
+    /// Logs a denial, unless limited or turned off.
+    fn tell_denial(
         &self,
         live: &ActiveConfig,
         request: &Descriptor<'_>,
-        conclusion: &Conclusion,
-        at: Tick,
-    ) -> Record {
-        let mut record = Record {
-            at,
-            configuration: live.number,
-            by: "call",
-            policy: None,
-            key: None,
-            cause: Box::default(),
-            retry: Retry::Unknown,
-            limits: Box::default(),
-            more_limits: 0,
-        };
-        let decision = match conclusion {
-            Conclusion::Decided(decision) => decision,
-            Conclusion::Unsettled { policy, error, .. } => {
-                record.by = "store";
-                record.policy = policy.as_deref().map(Into::into);
-                record.cause = error.to_string().into();
-                return record;
-            }
-        };
-        let limits = decision.limits.iter().take(RECORDED_LIMITS);
-        record.limits = limits.map(|line| seen(decision, line, request)).collect();
-        record.more_limits = decision.limits.len().saturating_sub(RECORDED_LIMITS);
-        record.retry = decision.retry();
-        let Some(refuser) = Refuser::of(decision, request) else { return record };
-        record.by = refuser.by;
-        if let DeniedBy::Policy(at) = refuser.source {
-            let policy = &decision.policies.policies()[at];
-            let key = key_text(&decision.policies, policy, request);
-            record.policy = Some(policy.name.as_str().into());
-            record.key = Some(if key.len() > RECORDED_KEY { excerpt(&key) } else { key }.into());
-        }
-        if let (DeniedBy::GlobalDenyList(entry), "block") = (&refuser.source, refuser.by) {
-            record.key = Some(entry_key(entry).into());
-        }
-        if let Some(refusal) = &decision.refusal {
-            record.cause = match &refusal.block {
-                Some(block) => (&*block.reason).into(),
-                None => refusal.entry.to_string().into(),
-            };
-        }
-        record
-    }
-
-    /// Logs a denial, unless limited or turned off.
-    fn tell_denial(&self, live: &ActiveConfig, request: &Descriptor<'_>, decision: &GateDecision, id: Ulid) {
+        decision: &GateDecision,
+        refuser: &Refuser<'_>,
+        id: Ulid,
+    ) {
         if !tracing::enabled!(target: TARGET, Level::INFO) {
             return;
         }
-        let Some(refuser) = Refuser::of(decision, request) else { return };
         let facts = live.facts(&decision.policies, &self.base.metrics);
         let log = match refuser.source {
             DeniedBy::GlobalDenyList(_) if refuser.by == "block" => &self.blocked.denials,
@@ -268,6 +227,66 @@ impl Telemetry {
             "denied"
         );
     }
+}
+
+/// Makes the record of a denial under the configuration with this number.
+fn record(
+    configuration: u64,
+    request: &Descriptor<'_>,
+    conclusion: &Conclusion,
+    refuser: Option<&Refuser<'_>>,
+    at: Tick,
+    texts: &mut String,
+) -> Record<Piece> {
+    let mut record = Record {
+        at,
+        configuration,
+        by: "call",
+        policy: None,
+        key: None,
+        cause: Piece::default(),
+        retry: Retry::Unknown,
+        limits: SmallVec::new(),
+        more_limits: 0,
+    };
+    let decision = match conclusion {
+        Conclusion::Decided(decision) => decision,
+        Conclusion::Unsettled { policy, error, .. } => {
+            record.by = "store";
+            record.policy = policy.as_deref().map(|name| Piece::of(name, texts));
+            record.cause = Piece::of(&error.to_string(), texts);
+            return record;
+        }
+    };
+    let limits = decision.limits.iter().take(RECORDED_LIMITS);
+    record.limits = limits.map(|line| seen(decision, line, request, texts)).collect();
+    record.more_limits = decision.limits.len().saturating_sub(RECORDED_LIMITS);
+    record.retry = decision.retry();
+    let Some(refuser) = refuser else { return record };
+    record.by = refuser.by;
+    if let DeniedBy::Policy(at) = refuser.source {
+        let policy = &decision.policies.policies()[at];
+        record.policy = Some(Piece::of(&policy.name, texts));
+        record.key = Some(Piece::made(texts, |texts| {
+            let start = texts.len();
+            push_key_text(&decision.policies, policy, request, texts);
+            if texts.len() - start > RECORDED_KEY {
+                let cut = excerpt(&texts[start..]);
+                texts.truncate(start);
+                texts.push_str(&cut);
+            }
+        }));
+    }
+    if let (DeniedBy::GlobalDenyList(entry), "block") = (&refuser.source, refuser.by) {
+        record.key = Some(Piece::of(&entry_key(entry), texts));
+    }
+    if let Some(refusal) = &decision.refusal {
+        record.cause = match &refusal.block {
+            Some(block) => Piece::of(&block.reason, texts),
+            None => Piece::of(&refusal.entry.to_string(), texts),
+        };
+    }
+    record
 }
 
 /// What refused a request.
@@ -310,7 +329,12 @@ impl<'d> Refuser<'d> {
 }
 
 /// Returns a limit as a refused request met it.
-fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>) -> SeenLimit {
+fn seen(
+    decision: &GateDecision,
+    line: &LimitDecision,
+    request: &Descriptor<'_>,
+    texts: &mut String,
+) -> SeenLimit<Piece> {
     let policy = &decision.policies.policies()[line.policy];
     let limit = policy.limit(line.limit);
     let quota = decision.quota_of(line, request);
@@ -319,11 +343,11 @@ fn seen(decision: &GateDecision, line: &LimitDecision, request: &Descriptor<'_>)
     let refused = !line.decision.is_allowed();
     let enforced = policy.mode == Mode::Enforce && !shadow_limit;
     SeenLimit {
-        policy: policy.name.as_str().into(),
+        policy: Piece::of(&policy.name, texts),
         limit: match limit {
-            _ if brought => "the check's own quota".into(),
-            Some(limit) => limit.terms_for(request).label.as_str().into(),
-            None => Box::default(),
+            _ if brought => Piece::of("the check's own quota", texts),
+            Some(limit) => Piece::of(&limit.terms_for(request).label, texts),
+            None => Piece::default(),
         },
         mode: policy.mode,
         shadow_limit,

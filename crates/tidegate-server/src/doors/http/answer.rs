@@ -1,7 +1,7 @@
 //! Turns a conclusion into an answer: status, headers, body.
 //!
 //! Allowed: 200. Denied: the status of the policy that binds (429 over a quota, 503 if the server itself is short),
-//! and the decision inside `application/problem+json` ([`RefusalBody`]). Behind a proxy the body is short, since
+//! and the decision inside `application/problem+json`. Behind a proxy the body is short, since
 //! Caddy and Traefik pass the answer of forward-auth to their client
 //! ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)); operators find the decision by its id
 //! (`/v1/explain?id=`).
@@ -10,12 +10,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue};
-use serde::Serialize;
-use tidegate::gate::LimitDecision;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use tidegate::gate::{GateDecision, LimitDecision};
 use tidegate::http_answer::PROBLEM_JSON;
 use tidegate::http_answer::server_parts::{
-    Refusal, RefusalProblem, ShownLimits, insert, millis_up, push_escaped,
+    Refusal, ShownLimits, insert, millis_up, push_escaped, push_number, push_text, push_texts,
 };
 use tidegate::policy::{Descriptor, Limit, Mode, Over, Policy};
 use tidegate::store::{BreakerView, DecidedBy};
@@ -23,7 +22,7 @@ use tidegate_core::Retry;
 use ulid::{ULID_LEN, Ulid};
 
 use crate::active_config::{ActiveConfig, Facts};
-use crate::body::json::{self, JSON};
+use crate::body::json::JSON;
 use crate::body::{self, Response};
 use crate::decider::{Conclusion, Decider, TicketAnswer, Want};
 use crate::problem::STORE_RETRY;
@@ -32,30 +31,11 @@ use crate::text::{moment, wall_moment};
 /// An answer is true only at its moment.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-#[derive(Serialize)]
-struct InBatch<'a> {
-    status: u16,
-    #[serde(flatten)]
-    decision: &'a DecisionBody<'a>,
-}
+/// More than the answer to a check with two limits takes, in bytes, so that most are written without a reallocation.
+const USUAL: usize = 1024;
 
-/// The body of a refusal to an API caller: a problem document with the full decision.
-#[derive(Debug, Serialize)]
-struct RefusalBody<'a> {
-    #[serde(flatten)]
-    problem: RefusalProblem<'a>,
-    #[serde(flatten)]
-    decision: &'a DecisionBody<'a>,
-}
-
-impl<'a> RefusalBody<'a> {
-    fn of(refusal: Refusal<'a>, decision: &'a DecisionBody<'a>, status: StatusCode) -> Self {
-        Self { problem: refusal.problem(status, decision.decision_id.as_deref()), decision }
-    }
-}
-
-/// The most headers of a refusal, with those that the connection adds. Room for them is made at once: a map that grows
-/// hashes all names again.
+/// The most headers of a refusal to a proxy. Room for them is made at once: a map that grows hashes all names again. Those
+/// to an API caller, usually six, fit the room of a new map.
 const HEADERS_OF_REFUSAL: usize = 12;
 
 /// What the answer to one check is made of.
@@ -92,24 +72,17 @@ impl<'a, 'd> Reply<'a, 'd> {
 
     /// Returns the response for an API caller: the full decision.
     pub(crate) fn response(&self, live: &ActiveConfig) -> Response {
-        let decision = self.decision_body();
-        let status = self.status();
-        let (body, kind) = if self.allowed() {
-            (json::bytes(&decision), JSON)
+        let mut body = String::with_capacity(USUAL);
+        let (status, kind) = if self.allowed() {
+            body.push('{');
+            self.write_members(&mut body);
+            (StatusCode::OK, JSON)
         } else {
-            let breaker = self.breaker();
-            let refusal = self.refusal().by_breaker(breaker.as_ref());
-            (json::bytes(&RefusalBody::of(refusal, &decision, status)), PROBLEM_JSON)
+            (self.write_refusal(&mut body), PROBLEM_JSON)
         };
-        let mut response = self.with_room(body::answer(status, kind, body));
+        body.push('}');
+        let mut response = body::answer(status, kind, body);
         self.headers(live, response.headers_mut());
-        response
-    }
-
-    fn with_room(&self, mut response: Response) -> Response {
-        if !self.allowed() {
-            response.headers_mut().reserve(HEADERS_OF_REFUSAL);
-        }
         response
     }
 
@@ -121,11 +94,16 @@ impl<'a, 'd> Reply<'a, 'd> {
         } else {
             let refusal = self.refusal();
             let status = denied.unwrap_or_else(|| refusal.status());
-            let id = self.id.map(|id| id.to_string());
-            let body = refusal.public(status, id.as_deref());
-            let mut response = self.with_room(body::answer(status, PROBLEM_JSON, json::bytes(&body)));
+            let mut text = [0; ULID_LEN];
+            let id = self.id.map(|id| &*id.array_to_str(&mut text));
+            let body = refusal.public(status, id).to_json();
+            let mut response = Response::new(body::whole(body));
+            *response.status_mut() = status;
+            let headers = response.headers_mut();
+            *headers = HeaderMap::with_capacity(HEADERS_OF_REFUSAL);
+            headers.insert(CONTENT_TYPE, PROBLEM_JSON);
             if let Some(policy) = refusal.policy() {
-                write_refusing_policy(policy, response.headers_mut());
+                write_refusing_policy(policy, headers);
             }
             response
         };
@@ -135,20 +113,35 @@ impl<'a, 'd> Reply<'a, 'd> {
 
     /// Writes the entry of one check in a batch: the body of its answer alone, and its status.
     pub(crate) fn write_in_batch(&self, out: &mut Vec<u8>) {
-        let decision = self.decision_body();
-        let status = self.status();
+        let mut entry = String::with_capacity(USUAL);
         if self.allowed() {
-            json::write(out, &InBatch { status: status.as_u16(), decision: &decision });
+            entry.push_str(r#"{"status":200,"#);
+            self.write_members(&mut entry);
         } else {
-            let breaker = self.breaker();
-            let refusal = self.refusal().by_breaker(breaker.as_ref());
-            json::write(out, &RefusalBody::of(refusal, &decision, status));
+            self.write_refusal(&mut entry);
         }
+        entry.push('}');
+        out.extend_from_slice(entry.as_bytes());
+    }
+
+    /// Begins a problem document, without its end, with the members of the decision. Returns its status.
+    fn write_refusal(&self, out: &mut String) -> StatusCode {
+        let breaker = self.breaker();
+        let refusal = self.refusal().by_breaker(breaker.as_ref());
+        let (status, mut text) = (refusal.status(), [0; ULID_LEN]);
+        let id = self.id.map(|id| &*id.array_to_str(&mut text));
+        refusal.problem(status, id).begin(out);
+        out.push(',');
+        self.write_members(out);
+        status
     }
 
     /// Returns the decision alone, for explain and dry-run.
     pub(crate) fn value(&self) -> serde_json::Value {
-        serde_json::to_value(self.decision_body()).unwrap_or_default()
+        let mut text = String::from("{");
+        self.write_members(&mut text);
+        text.push('}');
+        serde_json::from_str(&text).unwrap_or_default()
     }
 
     pub(crate) fn allowed(&self) -> bool {
@@ -198,185 +191,178 @@ impl<'a, 'd> Reply<'a, 'd> {
     pub(crate) fn status(&self) -> StatusCode {
         if self.allowed() { StatusCode::OK } else { self.refusal().status() }
     }
-
-    fn decision_body(&self) -> DecisionBody<'a> {
-        DecisionBody::of(self.conclusion, self.want, self.id, self.ticket.as_ref())
-    }
 }
 
-/// A decision as response bodies show it.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct DecisionBody<'a> {
-    /// `now` for a look, which says how a request would be decided; absent for a decision.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    answers: Option<&'static str>,
-    decision: &'static str,
-    /// The policy that binds: of a denial the one with the longest wait, else the one with least left.
-    policy: Option<&'a str>,
-    remaining: Option<u64>,
-    limit: Option<u64>,
-    /// When it is worth repeating a refused request: `after`, `unknown` or `never`; absent if allowed.
-    retry: Option<&'static str>,
-    /// Absent if allowed, or if no wait is known.
-    retry_after_ms: Option<u64>,
-    reset_at: Option<String>,
-    delay_ms: u64,
-    decision_id: Option<String>,
-    /// The ticket that settles the decision; absent if nobody wants one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ticket: Option<String>,
-    /// Why there is none although one is wanted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ticket_error: Option<String>,
-    policies: Vec<LimitBody<'a>>,
-    /// The policies that let the request pass over their limit, with a mark.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    marked: Vec<&'a str>,
-    /// The policies that lowered its priority.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    demoted: Vec<&'a str>,
-    /// The priority that the request was decided for, if it was lowered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    priority: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    store_error: Option<String>,
-}
+// A decision as response bodies show it: the members of a JSON object, in this order.
+//
+// `answers` is `now` for a look, which says how a request would be decided, and absent for a decision. `policy` is the
+// one that binds: of a denial the one with the longest wait, else the one with least left. `retry` says when it is worth
+// repeating a refused request (`after`, `unknown`, `never`); it and its wait are null if allowed. `ticket` settles the
+// decision; it and `ticket_error` are absent if nobody wants one. `marked` has the policies that let the request pass
+// over their limit with a mark, `demoted` those that lowered its priority, and `priority` what it became; absent if none.
 
-#[derive(Debug, Serialize)]
-struct LimitBody<'a> {
-    name: &'a str,
-    mode: &'static str,
-    /// Whether the limit only measures, in a shadow policy or as a `shadow_limit`.
-    shadow: bool,
-    /// Whether the limit is the policy's canary, which decides about this key in the place of the first limit.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    canary: bool,
-    decision: &'static str,
-    /// What a request of this priority may still take.
-    remaining: u64,
-    /// Further units that are left, but kept back for requests of higher priority.
-    #[serde(skip_serializing_if = "is_zero")]
-    kept_back: u64,
-    limit: u64,
-    /// How many units the limit is below empty.
-    debt: u64,
-    retry: Option<&'static str>,
-    retry_after_ms: Option<u64>,
-    reset_after_ms: u64,
-    /// `None` if it cannot be determined, which refuses the request.
-    cost: Option<u64>,
-    charged: bool,
-    /// Whether a report about the end of the work keeps or returns the charge.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    awaits_report: bool,
-}
-
-impl<'a> DecisionBody<'a> {
-    /// Makes the body of a conclusion; `want` says whether the cost was charged.
-    fn of(conclusion: &'a Conclusion, want: Want, id: Option<Ulid>, ticket: Option<&TicketAnswer>) -> Self {
-        let decision_id = id.map(|id| id.to_string());
-        let answers = (want == Want::Peek).then_some("now");
-        let decision = match conclusion {
-            Conclusion::Decided(decision) => decision,
+impl Reply<'_, '_> {
+    fn write_members(&self, out: &mut String) {
+        if self.want == Want::Peek {
+            out.push_str(r#""answers":"now","#);
+        }
+        match self.conclusion {
+            Conclusion::Decided(decision) => self.write_decided(decision, out),
             Conclusion::Unsettled { allowed, policy, error } => {
-                return Self {
-                    answers,
-                    decision: if *allowed { "allowed" } else { "denied" },
-                    policy: policy.as_deref(),
-                    retry: (!allowed).then_some("unknown"),
-                    decision_id,
-                    store_error: Some(error.to_string()),
-                    ..Self::default()
-                };
+                out.push_str(if *allowed { r#""decision":"allowed""# } else { r#""decision":"denied""# });
+                out.push_str(r#","policy":"#);
+                push_text_or_null(policy.as_deref(), out);
+                out.push_str(r#","remaining":null,"limit":null,"retry":"#);
+                push_text_or_null((!allowed).then_some("unknown"), out);
+                out.push_str(r#","retry_after_ms":null,"reset_at":null,"delay_ms":0"#);
+                self.write_id(out);
+                out.push_str(r#","policies":[],"store_error":"#);
+                push_text(&error.to_string(), out);
             }
-        };
+        }
+    }
+
+    fn write_id(&self, out: &mut String) {
+        out.push_str(r#","decision_id":"#);
+        let mut text = [0; ULID_LEN];
+        push_text_or_null(self.id.map(|id| &*id.array_to_str(&mut text)), out);
+    }
+
+    fn write_decided(&self, decision: &GateDecision, out: &mut String) {
         let bound = decision.binding.map(|at| &decision.limits[at]);
         let policies = decision.policies.policies();
-        let charged = decision.allowed && want == Want::Take;
-        let (demoted, marked): (Vec<_>, Vec<_>) =
-            decision.over().partition(|(_, over)| matches!(over, Over::Demote { .. }));
-        let names = |all: Vec<(&'a str, Over)>| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        Self {
-            answers,
-            decision: match (decision.allowed, decision.wait.is_zero()) {
-                (false, _) => "denied",
-                (true, true) => "allowed",
-                (true, false) => "delayed",
-            },
-            policy: decision.policy().map(|at| policies[at].name.as_str()),
-            remaining: bound.map(LimitDecision::remaining),
-            limit: bound.map(|bound| bound.decision.standing.limit),
-            retry: (!decision.allowed).then(|| decision.retry().as_str()),
-            retry_after_ms: if decision.allowed { None } else { decision.retry().after().map(millis_up) },
-            reset_at: bound.and_then(|bound| {
-                // An engine's own clock has the time of day.
-                let moment = if decision.by == DecidedBy::Engine { wall_moment } else { moment };
-                moment(decision.at, bound.decision.standing.reset_after)
-            }),
-            delay_ms: millis_up(decision.wait),
-            decision_id,
-            ticket: ticket.and_then(|answer| Some(answer.ticket.as_ref()?.to_string())),
-            ticket_error: ticket.and_then(|answer| Some(answer.error.as_ref()?.to_string())),
-            policies: decision
-                .limits
-                .iter()
-                .map(|limit| {
-                    let anyway = decision.anyway.as_ref().is_some_and(|anyway| {
-                        anyway
-                            .lines
-                            .iter()
-                            .any(|(policy, at, _)| (*policy, *at) == (limit.policy, limit.limit))
-                    });
-                    let charged = anyway || charged && limit.decision.is_allowed();
-                    LimitBody::of(&policies[limit.policy], limit, charged)
-                })
-                .collect(),
-            marked: names(marked),
-            priority: (!demoted.is_empty()).then(|| decision.priority.to_string()),
-            demoted: names(demoted),
-            store_error: None,
+        out.push_str(match (decision.allowed, decision.wait.is_zero()) {
+            (false, _) => r#""decision":"denied""#,
+            (true, true) => r#""decision":"allowed""#,
+            (true, false) => r#""decision":"delayed""#,
+        });
+        out.push_str(r#","policy":"#);
+        push_text_or_null(decision.policy().map(|at| policies[at].name.as_str()), out);
+        out.push_str(r#","remaining":"#);
+        push_number(bound.map(LimitDecision::remaining), out);
+        out.push_str(r#","limit":"#);
+        push_number(bound.map(|bound| bound.decision.standing.limit), out);
+        write_retry((!decision.allowed).then(|| decision.retry()), out);
+        out.push_str(r#","reset_at":"#);
+        let reset_at = bound.and_then(|bound| {
+            // An engine's own clock has the time of day.
+            let moment = if decision.by == DecidedBy::Engine { wall_moment } else { moment };
+            moment(decision.at, bound.decision.standing.reset_after)
+        });
+        push_text_or_null(reset_at.as_deref(), out);
+        out.push_str(r#","delay_ms":"#);
+        push_number(millis_up(decision.wait), out);
+        self.write_id(out);
+        if let Some(TicketAnswer { ticket, error }) = &self.ticket {
+            if let Some(ticket) = ticket {
+                out.push_str(r#","ticket":"#);
+                push_text(&ticket.to_string(), out);
+            }
+            if let Some(error) = error {
+                out.push_str(r#","ticket_error":"#);
+                push_text(&error.to_string(), out);
+            }
+        }
+        out.push_str(r#","policies":["#);
+        let charged = decision.allowed && self.want == Want::Take;
+        for (number, limit) in decision.limits.iter().enumerate() {
+            if number > 0 {
+                out.push(',');
+            }
+            let anyway = decision.anyway.as_ref().is_some_and(|anyway| {
+                anyway.lines.iter().any(|(policy, at, _)| (*policy, *at) == (limit.policy, limit.limit))
+            });
+            let charged = anyway || charged && limit.decision.is_allowed();
+            write_limit(&policies[limit.policy], limit, charged, out);
+        }
+        out.push(']');
+        let demotes = |over: &Over| matches!(over, Over::Demote { .. });
+        let named = |demoted: bool| {
+            decision.over().filter(move |(_, over)| demotes(over) == demoted).map(|(name, _)| name)
+        };
+        if named(false).next().is_some() {
+            out.push_str(r#","marked":"#);
+            push_texts(named(false), out);
+        }
+        if named(true).next().is_some() {
+            out.push_str(r#","demoted":"#);
+            push_texts(named(true), out);
+            out.push_str(r#","priority":"#);
+            push_text(&decision.priority.to_string(), out);
         }
     }
 }
 
-impl<'a> LimitBody<'a> {
-    fn of(policy: &'a Policy, limit: &LimitDecision, charged: bool) -> Self {
-        let standing = limit.decision.standing;
-        let allowed = limit.decision.is_allowed();
-        Self {
-            name: &policy.name,
-            mode: mode(policy.mode),
-            shadow: policy.mode == Mode::Shadow || policy.is_shadow_limit(limit.limit),
-            canary: policy.is_canary(limit.limit),
-            decision: match (allowed, limit.decision.wait().is_zero()) {
-                (false, _) if policy.mode == Mode::Enforce && !policy.is_shadow_limit(limit.limit) => {
-                    match policy.over {
-                        Over::Mark => "marked",
-                        Over::Demote { .. } => "demoted",
-                        Over::Deny | Over::Block { .. } => "denied",
-                    }
-                }
-                (false, _) => "denied",
-                (true, true) => "allowed",
-                (true, false) => "delayed",
-            },
-            remaining: limit.remaining(),
-            kept_back: limit.kept_back,
-            limit: standing.limit,
-            debt: standing.debt,
-            retry: (!allowed).then(|| limit.decision.retry().as_str()),
-            retry_after_ms: if allowed { None } else { limit.decision.retry().after().map(millis_up) },
-            reset_after_ms: millis_up(standing.reset_after),
-            cost: (!limit.cost_is_unknown()).then(|| limit.cost.units()),
-            charged,
-            awaits_report: charged && (limit.on_failure || is_place(policy, limit)),
-        }
+/// Writes one limit: whether it only measures (`shadow`) or is the policy's `canary`, what a request of this priority may still take (`remaining`) and
+/// what is kept back for higher ones, how many units it is below empty (`debt`), the cost (null if it cannot be
+/// determined, which refuses the request), and whether a report about the end of the work keeps or returns the charge.
+fn write_limit(policy: &Policy, limit: &LimitDecision, charged: bool, out: &mut String) {
+    let standing = limit.decision.standing;
+    let allowed = limit.decision.is_allowed();
+    let shadow_limit = policy.is_shadow_limit(limit.limit);
+    out.push_str(r#"{"name":"#);
+    push_text(&policy.name, out);
+    out.push_str(match policy.mode {
+        Mode::Off => r#","mode":"off","shadow":"#,
+        Mode::Shadow => r#","mode":"shadow","shadow":"#,
+        Mode::Enforce => r#","mode":"enforce","shadow":"#,
+    });
+    push_flag(policy.mode == Mode::Shadow || shadow_limit, out);
+    if policy.is_canary(limit.limit) {
+        out.push_str(r#","canary":true"#);
+    }
+    out.push_str(match (allowed, limit.decision.wait().is_zero()) {
+        (false, _) if policy.mode == Mode::Enforce && !shadow_limit => match policy.over {
+            Over::Mark => r#","decision":"marked","remaining":"#,
+            Over::Demote { .. } => r#","decision":"demoted","remaining":"#,
+            Over::Deny | Over::Block { .. } => r#","decision":"denied","remaining":"#,
+        },
+        (false, _) => r#","decision":"denied","remaining":"#,
+        (true, true) => r#","decision":"allowed","remaining":"#,
+        (true, false) => r#","decision":"delayed","remaining":"#,
+    });
+    push_number(limit.remaining(), out);
+    if limit.kept_back > 0 {
+        out.push_str(r#","kept_back":"#);
+        push_number(limit.kept_back, out);
+    }
+    out.push_str(r#","limit":"#);
+    push_number(standing.limit, out);
+    out.push_str(r#","debt":"#);
+    push_number(standing.debt, out);
+    write_retry((!allowed).then(|| limit.decision.retry()), out);
+    out.push_str(r#","reset_after_ms":"#);
+    push_number(millis_up(standing.reset_after), out);
+    out.push_str(r#","cost":"#);
+    push_number((!limit.cost_is_unknown()).then(|| limit.cost.units()), out);
+    out.push_str(r#","charged":"#);
+    push_flag(charged, out);
+    if charged && (limit.on_failure || is_place(policy, limit)) {
+        out.push_str(r#","awaits_report":true"#);
+    }
+    out.push('}');
+}
+
+/// Writes when it is worth asking again; `None`: nothing is refused.
+fn write_retry(retry: Option<Retry>, out: &mut String) {
+    out.push_str(match retry {
+        Some(Retry::After(_)) => r#","retry":"after","retry_after_ms":"#,
+        Some(Retry::Unknown) => r#","retry":"unknown","retry_after_ms":"#,
+        Some(Retry::Never) => r#","retry":"never","retry_after_ms":"#,
+        None => r#","retry":null,"retry_after_ms":"#,
+    });
+    push_number(retry.and_then(Retry::after).map(millis_up), out);
+}
+
+fn push_text_or_null(text: Option<&str>, out: &mut String) {
+    match text {
+        Some(text) => push_text(text, out),
+        None => out.push_str("null"),
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(units: &u64) -> bool {
-    *units == 0
+fn push_flag(flag: bool, out: &mut String) {
+    out.push_str(if flag { "true" } else { "false" });
 }
 
 /// Returns whether the limit lends a place, which is returned when the work ends.
@@ -415,7 +401,7 @@ const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-erro
 /// Writes the policy that refused, percent-encoded as in a path, so that it can stand between quotes in any
 /// language. A long name is cut.
 pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
-    let mut value = String::new();
+    let mut value = String::with_capacity(name.len().min(LONGEST_POLICY));
     push_escaped(name, LONGEST_POLICY, &mut value);
     insert(out, POLICY, value);
 }

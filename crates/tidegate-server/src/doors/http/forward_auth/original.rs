@@ -10,6 +10,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::ptr;
 
 use http::Method;
 use http::header::{
@@ -133,11 +134,19 @@ fn priority(
 pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: &mut Descriptor<'r>) {
     let Ok(forward_auth) = proxy.forward_auth() else { return };
     let mut room = MAX_ATTRIBUTES.saturating_sub(descriptor.pairs().count());
-    for name in headers.keys().filter(|name| **name != TOKEN && is_the_callers(name, forward_auth)) {
+    let mut lines = headers.iter().peekable();
+    while let Some((name, first)) = lines.next() {
+        // The lines of one header follow each other. So none is looked up.
+        let mut value = text(first);
+        while let Some((_, line)) = lines.next_if(|(next, _)| ptr::eq(*next, name)) {
+            join(&mut value, name, &text(line));
+        }
+        if *name == TOKEN || !is_the_callers(name, forward_auth) {
+            continue;
+        }
         if room == 0 {
             return;
         }
-        let value = joined(headers, name);
         if name.as_str().len() > MAX_NAME || value.len() > MAX_VALUE {
             continue;
         }
@@ -272,12 +281,15 @@ fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str
 fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
     let mut lines = headers.get_all(name).iter().map(text);
     let Some(mut all) = lines.next() else { return Cow::Borrowed("") };
-    for line in lines {
-        let all = all.to_mut();
-        all.push_str(if *name == COOKIE { "; " } else { ", " });
-        all.push_str(&line);
-    }
+    lines.for_each(|line| join(&mut all, name, &line));
     all
+}
+
+/// Appends the next line of a header.
+fn join(all: &mut Cow<'_, str>, name: &HeaderName, line: &str) {
+    let all = all.to_mut();
+    all.push_str(if *name == COOKIE { "; " } else { ", " });
+    all.push_str(line);
 }
 
 /// Returns a value as text. Bytes that are not UTF-8 are percent-encoded, as in a path (RFC 3986).
