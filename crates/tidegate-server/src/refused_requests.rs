@@ -157,6 +157,7 @@ impl Record<Piece> {
             limit: seen.limit.read(texts),
             mode: seen.mode,
             shadow_limit: seen.shadow_limit,
+            canary: seen.canary,
             result: seen.result,
             counts_places: seen.counts_places,
             needs: seen.needs,
