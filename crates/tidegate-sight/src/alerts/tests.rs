@@ -39,7 +39,7 @@ fn an_alert_is_kept_while_it_fires_and_for_a_week_after() {
         (&json!("2027-01-15T08:00:00Z"), &json!("2027-01-15T08:01:00Z"))
     );
     let firing: Vec<(&str, u64)> = alerts.firing().iter().map(|one| (one.rule, one.alerts)).collect();
-    assert_eq!((firing.len(), firing[4]), (7, ("store-away", 1)));
+    assert_eq!((firing.len(), firing[4]), (8, ("store-away", 1)));
     assert_eq!((&one["severity"], &one["path"]), (&json!("critical"), &json!("/ui/")));
     run(&alerts, 61..200, None);
     assert_eq!(shown(&alerts, 200), [(1, false)]);

@@ -75,8 +75,6 @@ struct Trial {
 
 #[derive(Debug)]
 struct Stopped {
-    /// After so many seconds.
-    after: u64,
     /// How long twenty of its keys had been refused by then.
     since_twenty: Option<u64>,
     why: String,
@@ -107,7 +105,7 @@ fn run(trial: &Trial) -> Option<Stopped> {
             }
             if let Some(why) = running.as_mut().and_then(|running| running.judge(second)) {
                 let since_twenty = twenty.map(|since: u64| second - since);
-                return Some(Stopped { after: second - begin - BEFORE, since_twenty, why });
+                return Some(Stopped { since_twenty, why });
             }
             if second - begin > BEFORE + trial.seconds {
                 return None;
