@@ -276,14 +276,7 @@ impl Canaries {
         orders
     }
 
-    fn guard(
-        &self,
-        state: &mut State,
-        policy: u16,
-        canary: &Canary,
-        now: u64,
-        step: u64,
-    ) -> Option<Order> {
+    fn guard(&self, state: &mut State, policy: u16, canary: &Canary, now: u64, step: u64) -> Option<Order> {
         state.enter(policy, canary, now);
         let running = state.running.get_mut(&policy)?;
         let known = state.known.get_mut(&canary.policy)?;
@@ -370,7 +363,8 @@ impl Canaries {
         let last = Last::Set { at: now, share, who: who.to_owned(), reason: reason.clone() };
         let mut state = self.state.lock();
         let State { known, running, .. } = &mut *state;
-        let known = known.get_mut(policy).filter(|known| known.kept.text == digest(&text)).ok_or_else(none)?;
+        let known =
+            known.get_mut(policy).filter(|known| known.kept.text == digest(&text)).ok_or_else(none)?;
         // What was stopped begins anew.
         if !known.kept.is_open() {
             known.kept.elapsed = 0;
@@ -423,7 +417,8 @@ impl State {
         let new = names.iter().filter(|name| !self.known.contains_key(**name)).count();
         while self.known.len() + new > MOST_CANARIES {
             let gone = self.known.iter().filter(|(name, _)| !names.contains(name.as_str()));
-            let Some(oldest) = gone.min_by_key(|(_, known)| known.number).map(|(name, _)| name.clone()) else {
+            let Some(oldest) = gone.min_by_key(|(_, known)| known.number).map(|(name, _)| name.clone())
+            else {
                 return;
             };
             self.known.remove(&oldest);

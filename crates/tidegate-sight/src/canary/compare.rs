@@ -195,14 +195,7 @@ pub(super) struct Figures {
 impl Comparison {
     /// Begins to compare: `old` is the limit of the policy, if it can be followed.
     pub(super) fn new(old: Option<OldLimit>, share: f64) -> Self {
-        Self {
-            old,
-            keys: HashMap::default(),
-            groups: [Group::default(); 2],
-            share,
-            counts: false,
-            gain: 0.0,
-        }
+        Self { old, keys: HashMap::default(), groups: [Group::default(); 2], share, counts: false, gain: 0.0 }
     }
 
     pub(super) const fn old_limit(&self) -> Option<&OldLimit> {
@@ -348,9 +341,8 @@ impl Comparison {
         }
         figures.is_enough = figures.keys.iter().all(|keys| *keys >= ENOUGH_KEYS)
             && figures.requests.iter().all(|requests| *requests >= ENOUGH_REQUESTS);
-        let is_within = |shares: Option<Shares>, allowed: f64| {
-            shares.is_none_or(|shares| shares.difference() <= allowed)
-        };
+        let is_within =
+            |shares: Option<Shares>, allowed: f64| shares.is_none_or(|shares| shares.difference() <= allowed);
         figures.held = figures.is_enough
             && is_within(newly, allowed.denied)
             && is_within(failures, allowed.failures)

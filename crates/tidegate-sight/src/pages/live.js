@@ -67,30 +67,18 @@ const showVerdict = ({ level, text }) => {
     setText(document.getElementById("spoken"), `${word}: ${text}`);
   }
 };
+const showCells = (row, cells) =>
+  Object.entries(cells).forEach(([name, text]) => setText(row.querySelector(`[data-cell="${name}"]`), text));
 const showRow = (row, policy) => {
-  const cell = (name, text) => setText(row.querySelector(`[data-cell="${name}"]`), text);
   const rates = policy.per_second;
-  cell("passed", number(rates.allowed + rates.delayed + rates.over));
-  cell("mark", policy.unusual ? "▲ " : "");
-  cell("denied", number(rates.denied));
-  cell("would", rates.would_deny > 0 ? ` (+${number(rates.would_deny)})` : "");
-  cell("share", percent(policy.denied_share));
-  cell("keys", grouped(policy.keys_refused));
-  cell("hottest", policy.hottest?.key ?? "–");
-  cell("of_rate", policy.hottest?.of_rate == null ? "–" : percent(policy.hottest.of_rate));
+  showCells(row, {
+    passed: number(rates.allowed + rates.delayed + rates.over), denied: number(rates.denied),
+    mark: policy.unusual ? "▲ " : "", would: rates.would_deny > 0 ? ` (+${number(rates.would_deny)})` : "",
+    share: percent(policy.denied_share), keys: grouped(policy.keys_refused),
+    hottest: policy.hottest?.key ?? "–",
+    of_rate: policy.hottest?.of_rate == null ? "–" : percent(policy.hottest.of_rate),
+  });
   draw(row.querySelector("svg"), policy.line, 24, 120, 24);
-};
-const showCanary = (row, canary) => {
-  const cell = (name, text) => setText(row.querySelector(`[data-cell="${name}"]`), text);
-  const share = (value) => (value == null ? "–" : percent(value));
-  cell("in_force", percent(canary.in_force));
-  cell("elapsed", canary.elapsed);
-  cell("canary", share(canary.denied_share.canary));
-  cell("others", share(canary.denied_share.others));
-  cell("keys", grouped(canary.keys_refused.canary));
-  cell("state", canary.state);
-  cell("shape", canary.shape);
-  row.querySelector('[data-cell="shape"]').className = canary.level;
 };
 const show = (seen) => {
   showVerdict(seen.verdict);
@@ -113,11 +101,7 @@ const show = (seen) => {
     const row = rows.get(policy.name);
     row ? showRow(row, policy) : (isNew = true);
   }
-  const canaries = new Map((seen.canaries ?? []).map((canary) => [canary.policy, canary]));
-  for (const row of now.querySelectorAll("tr[data-canary]")) {
-    const canary = canaries.get(row.dataset.canary);
-    if (canary) showCanary(row, canary);
-  }
+  for (const row of now.querySelectorAll("tr[data-canary]")) showCells(row, seen.canary_cells?.[row.dataset.canary] ?? {});
   // Rows come and go with the page itself, which is seldom.
   if (isNew && rows.size < 50 && performance.now() > 15 * SECOND) location.reload();
 };

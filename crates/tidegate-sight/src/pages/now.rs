@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use maud::{Markup, html};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::context::{Context, PageError, PolicyWords};
 use super::picture::{chart, sparkline};
@@ -84,12 +84,13 @@ pub(super) async fn live(ctx: &Context<'_>) -> Result<Value, PageError> {
             *key = shown_key(text(key)).into();
         }
     }
-    let canaries = seen.pointer_mut("/canaries").and_then(Value::as_array_mut).into_iter().flatten();
-    for canary in canaries.filter(|canary| canary.is_object()) {
-        let elapsed = format!("{} of {}", span(whole(&canary["elapsed_s"])), span(whole(&canary["for_s"])));
-        canary["elapsed"] = elapsed.into();
-        canary["state"] = cut(text(&canary["state"]), 300).into();
-        canary["shape"] = mark_of(text(&canary["level"])).shape().into();
+    let cells = |canary: &Value| {
+        let cells: Value = canary_cells(canary).into_iter().collect();
+        (text(&canary["policy"]).to_owned(), cells)
+    };
+    let of_canaries: Value = list(&seen["canaries"]).iter().map(cells).collect::<Map<String, Value>>().into();
+    if let Some(seen) = seen.as_object_mut() {
+        seen.insert("canary_cells".to_owned(), of_canaries);
     }
     Ok(seen)
 }
@@ -280,26 +281,36 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
     }
 }
 
+/// What the row of a canary shows, by the names of its cells.
+fn canary_cells(canary: &Value) -> [(&'static str, String); 7] {
+    let share = |of: &str| canary["denied_share"][of].as_f64().map_or_else(|| "–".to_owned(), percent);
+    let lasts = format!("{} of {}", span(whole(&canary["elapsed_s"])), span(whole(&canary["for_s"])));
+    [
+        ("in_force", percent(num(&canary["in_force"]))),
+        ("lasts", lasts),
+        ("canary", share("canary")),
+        ("others", share("others")),
+        ("keys", count(whole(&canary["keys_refused"]["canary"]))),
+        ("shape", mark_of(text(&canary["level"])).shape().to_owned()),
+        ("state", cut(text(&canary["state"]), 300)),
+    ]
+}
+
 /// The row of a canary, below that of its policy.
 fn canary_row(canary: &Value) -> Markup {
-    let (policy, shares, refused) =
-        (text(&canary["policy"]), &canary["denied_share"], &canary["keys_refused"]);
-    let share = |of: &str| shares[of].as_f64().map_or_else(|| "–".to_owned(), percent);
-    let shape = mark_of(text(&canary["level"]));
+    let policy = text(&canary["policy"]);
+    let [in_force, lasts, own, others, keys, shape, state] = canary_cells(canary).map(|(_, words)| words);
     html! {
         tr data-canary=(policy) {
             th scope="row" class="quiet" { "↳ canary" }
-            td data-cell="in_force" { (percent(num(&canary["in_force"]))) }
+            td title="of the keys" data-cell="in_force" { (in_force) }
             td class="words" { (cut(text(&canary["limit"]), 200)) }
-            td colspan="2" title="since it runs, and how long it is tried" data-cell="elapsed" {
-                (span(whole(&canary["elapsed_s"]))) " of " (span(whole(&canary["for_s"])))
-            }
-            td class="n" title="of its requests, per key" data-cell="canary" { (share("canary")) }
-            td title="of other keys' requests, per key" { "others " span data-cell="others" { (share("others")) } }
-            td class="n" title="of its keys, beyond what its policy would refuse" data-cell="keys" { (count(whole(&refused["canary"]))) }
+            td colspan="2" title="for how long it has run" data-cell="lasts" { (lasts) }
+            td class="n" title="of its requests, per key" data-cell="canary" { (own) }
+            td title="of the requests of other keys, per key" { "others " span data-cell="others" { (others) } }
+            td class="n" title="of its keys, beyond what is compared with" data-cell="keys" { (keys) }
             td colspan="3" class="words" {
-                span data-cell="shape" class=(shape.class()) aria-hidden="true" { (shape.shape()) } " "
-                span data-cell="state" { (cut(text(&canary["state"]), 300)) }
+                span data-cell="shape" aria-hidden="true" { (shape) } " " span data-cell="state" { (state) }
             }
             td { a href={ (policy_path(policy)) "#canary" } { "set" } }
         }
@@ -514,6 +525,32 @@ mod tests {
         let rows = page.matches("<tr data-policy=").count();
         assert!(rows >= 5 && page.contains(&format!("{} more, quieter", 2 + ROWS - rows)), "{rows}: {page}");
         assert!(page.contains("more</a>"), "of the breakers: {page}");
+    }
+
+    #[tokio::test]
+    async fn a_canary_has_a_row_below_its_policy_and_the_script_the_same_words() {
+        let mut seen = idle();
+        seen["policies"] =
+            json!([{ "name": "per-ip", "per_second": { "allowed": 1.0, "denied": 0.0, "would_deny": 0.0 } }]);
+        seen["canaries"] = json!([{
+            "policy": "per-ip", "limit": "gcra 6/s", "in_force": 0.05, "elapsed_s": 660, "for_s": 7_200,
+            "state": "runs <b>", "level": "ok", "denied_share": { "canary": 0.041, "others": null },
+            "keys_refused": { "canary": 3, "allowed": 20 },
+        }]);
+        let server = Canned::new(vec![("/v1/overview", 200, seen)]);
+        let ctx = server.context("/ui/", &[], &[]);
+        let page = page(&ctx).await.unwrap().into_string();
+        assert!(page.find("data-policy=\"per-ip\"").unwrap() < page.find("data-canary=\"per-ip\"").unwrap());
+        for part in ["11 min of 120 min", "4.1 %", "runs &lt;b&gt;", "/ui/policies/per-ip#canary", "gcra 6/s"]
+        {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        let cells = live(&ctx).await.unwrap()["canary_cells"]["per-ip"].clone();
+        let expected = json!({
+            "in_force": "5.0 %", "lasts": "11 min of 120 min", "canary": "4.1 %", "others": "–", "keys": "3",
+            "shape": "●", "state": "runs <b>",
+        });
+        assert_eq!(cells, expected);
     }
 
     #[test]

@@ -233,7 +233,8 @@ fn canary_form(ctx: &Context<'_>, policy: &str, canary: &Value) -> Markup {
 pub(crate) async fn post(ctx: &Context<'_>, policy: &str) -> Result<String, PageError> {
     let percent = ctx.field("percent").and_then(|percent| percent.parse::<f64>().ok());
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-    let percent = percent.ok_or_else(|| PageError::bad("the share is not 0 to 100 % of the keys; nothing was changed"))?;
+    let percent = percent
+        .ok_or_else(|| PageError::bad("the share is not 0 to 100 % of the keys; nothing was changed"))?;
     let reason = ctx.field("reason").ok_or_else(|| PageError::bad("say why; nothing was changed"))?;
     let body = json!({ "share": percent / 100.0, "reason": reason });
     ctx.send(Method::POST, &format!("/v1/canaries/{}", segment(policy)), &body).await?;
@@ -500,6 +501,76 @@ mod tests {
         assert!(page.len() < 128 << 10, "{}", page.len());
         let asked = server.asked.lock();
         assert!(asked.iter().any(|(_, path, _)| path.contains("step=1m")), "{asked:?}");
+    }
+
+    fn canary(in_force: f64) -> Value {
+        json!({
+            "policy": "per-ip", "limit": "gcra 6/s <b>burst</b> 12", "share": 0.05, "in_force": in_force, "elapsed_s": 660,
+            "for_s": 7_200, "then": "enforce", "state": "rolled back 03:12: 31 keys refused > 20", "level": "bad",
+            "compared_with": "its own limit", "requests": { "canary": 1_500, "others": 28_500 },
+            "keys": { "canary": 100, "others": 1_900 }, "share_of_keys": { "canary": 0.25, "others": 0.0625 },
+            "denied_share": { "canary": 0.041, "others": 0.01, "allowed_more": 0.01 },
+            "failed_share": { "canary": null, "others": null, "allowed_more": 0.02 },
+            "keys_refused": { "canary": 31, "allowed": 20 },
+        })
+    }
+
+    #[tokio::test]
+    async fn a_canary_is_shown_beside_the_other_keys_and_may_be_stopped_or_started() {
+        let shown = async |in_force: f64, may: bool| {
+            let canaries = json!({ "canaries": [canary(in_force)] });
+            let server = Canned::new(vec![
+                ("/v1/policies/per-ip", 200, words("per-ip")),
+                ("/v1/overview", 200, canaries),
+            ]);
+            let ctx = if may {
+                server.context("/ui/policies/per-ip", &[], &[])
+            } else {
+                server.reader("/ui/policies/per-ip", &[])
+            };
+            page(&ctx, "per-ip").await.unwrap().into_string()
+        };
+        let stopped = shown(0.0, true).await;
+        for part in [
+            "rolled back 03:12: 31 keys refused &gt; 20",
+            "gcra 6/s &lt;b&gt;burst&lt;/b&gt; 12",
+            "5.0 % asked, 0 % in force",
+            "11 min of 120 min, then it is put in force for all keys if it held",
+            "4.1 %, other keys 1.0 %, allowed are 1.0 % more",
+            "31 beyond what is compared with: its own limit; allowed are 20",
+            "none reported",
+            "1,500 requests of 100 keys, and 28,500 of 1,900 others; 1 of 4 keys is counted",
+            "Start it again",
+            "name=\"percent\" value=\"5\"",
+        ] {
+            assert!(stopped.contains(part), "{part}: {stopped}");
+        }
+        assert!(!stopped.contains("<b>"), "{stopped}");
+        assert!(shown(0.05, true).await.contains("Stop the canary"));
+        let read = shown(0.05, false).await;
+        assert!(!read.contains("Stop the canary") && read.contains("needs a token with the scope"), "{read}");
+    }
+
+    #[tokio::test]
+    async fn the_form_of_a_canary_becomes_what_the_server_takes() {
+        let canned = Canned::new(vec![("/v1/canaries/", 200, json!({ "done": "" }))]);
+        let fields = pairs(&[("percent", "2.5"), ("reason", "once more")]);
+        let next = post(&canned.context("/ui/policies/a", &[], &fields), "a/b").await.unwrap();
+        assert_eq!(next, "/ui/policies/a%2Fb");
+        let (method, path, body) = canned.asked.lock()[0].clone();
+        assert_eq!((method, path.as_str()), (Method::POST, "/v1/canaries/a%2Fb"));
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body, json!({ "share": 0.025, "reason": "once more" }));
+        for wrong in [
+            &[("percent", "101"), ("reason", "x")][..],
+            &[("percent", "x"), ("reason", "x")],
+            &[("percent", "5")],
+            &[("reason", "x")],
+        ] {
+            let fields = pairs(wrong);
+            assert!(post(&canned.context("/ui/policies/a", &[], &fields), "a").await.is_err(), "{wrong:?}");
+        }
+        assert_eq!(canned.asked.lock().len(), 1);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 mod alarms;
 
 use tidegate::Quota;
-use tidegate_server::Verdict;
+use tidegate_server::{Canary, Verdict};
 
 use super::*;
 
@@ -12,7 +12,7 @@ const NOW: u64 = 1_800_000_000;
 
 /// A server with counts that are given, and empty answers.
 #[derive(Debug, Default)]
-struct MadeUp(Mutex<Vitals>, Mutex<Vec<OpenBreaker>>);
+struct MadeUp(Mutex<Vitals>, Mutex<Vec<OpenBreaker>>, Mutex<Vec<Canary>>);
 
 impl WatchedServer for MadeUp {
     fn vitals(&self) -> Vitals {
@@ -21,6 +21,16 @@ impl WatchedServer for MadeUp {
 
     fn open_breakers(&self) -> Vec<OpenBreaker> {
         self.1.lock().clone()
+    }
+
+    fn canaries(&self) -> Vec<Canary> {
+        self.2.lock().clone()
+    }
+
+    fn set_canary_share(&self, policy: &str, text: &str, share: f64) -> bool {
+        let mut canaries = self.2.lock();
+        let found = canaries.iter_mut().find(|one| one.policy == policy && one.text == text);
+        found.map(|canary| canary.in_force = share).is_some()
     }
 
     fn ask(&self, _: Request<Bytes>) -> Pin<Box<dyn Future<Output = Response<Bytes>> + Send + '_>> {
@@ -438,6 +448,78 @@ fn a_flood_beside_a_customer_hides_him_not() {
     let alerts = read(&watch, "/v1/alerts", "");
     assert_eq!(alerts["alerts"][0]["rule"], "customer-cut", "{alerts}");
     assert_eq!(alerts["firing"], 1);
+}
+
+/// A canary refuses keys that its policy would let pass; somebody starts it again.
+#[test]
+fn a_canary_is_stopped_told_of_and_started_again() {
+    let (watch, server) = begun();
+    let policy = watch.policy("per ip", Some(10.0));
+    let limit = json!({ "rate": "10/s", "burst": 20 });
+    let policies = json!([{ "name": "per ip", "limit": limit, "canary": { "limit": { "rate": "1/s" } } }]);
+    watch.configured(1, &json!({ "file": { "version": 1, "policies": policies }, "api": {} }).to_string());
+    let canary = Canary {
+        policy: "per ip".to_owned(),
+        text: "limit: 1/s".to_owned(),
+        limit: "gcra 1/s".to_owned(),
+        share: 0.2,
+        in_force: 0.2,
+        lasts: Duration::from_secs(3_600),
+        denied: 0.01,
+        keys_refused: 5,
+        failures: 0.02,
+        enforce: false,
+    };
+    server.2.lock().push(canary);
+    let share = || server.2.lock()[0].in_force;
+    let mut second = 0;
+    let mut seconds = |count: u64| {
+        for _ in 0..count {
+            second += 1;
+            for key in 0..50 {
+                let (canary, at) = (key < 10 && share() > 0.0, Tick::from_secs(NOW + second));
+                let verdict = if canary { Verdict::Denied } else { Verdict::Allowed };
+                watch.saw(Seen { policy, verdict, near: false, canary, key, cost: 1, at });
+                watch.ended(policy, key, canary, false);
+            }
+            watch.turn((NOW + second) * 1_000);
+        }
+    };
+    seconds(12);
+    let shown = read(&watch, "/v1/overview", "w=1m")["canaries"][0].clone();
+    assert_eq!((&shown["policy"], &shown["state"]), (&json!("per ip"), &json!("waits for data")));
+    seconds(20);
+    assert!(share() <= 0.0, "{shown}");
+    let shown = read(&watch, "/v1/overview", "w=1m")["canaries"][0].clone();
+    assert_eq!(shown["state"], "rolled back 08:00: 10 keys refused > 5");
+    let (denied, failed) = (&shown["denied_share"], &shown["failed_share"]);
+    assert_eq!(
+        (&denied["canary"], &denied["others"], &failed["canary"]),
+        (&json!(1.0), &json!(0.0), &json!(0.0))
+    );
+    let change = read(&watch, "/v1/changes", "limit=1")["changes"][0].clone();
+    let told = ["what", "who", "text"].map(|field| change[field].as_str().unwrap().to_owned());
+    assert_eq!(told, ["canary", "guard", "canary of per ip rolled back: 10 keys refused > 5"]);
+    let alert = read(&watch, "/v1/alerts", "")["alerts"][0].clone();
+    assert_eq!((&alert["rule"], &alert["resolved"]), (&json!("canary-rolled-back"), &Value::Null));
+    let refused = read(&watch, "/v1/history", "policy=per%20ip&series=canary_denied,denied&step=1m");
+    let sum = |series: &str| {
+        let points = refused["series"][series].as_array().unwrap().iter();
+        points.map(|point| point[1].as_u64().unwrap()).sum::<u64>()
+    };
+    assert!(sum("canary_denied") > 0 && sum("canary_denied") == sum("denied"), "{refused}");
+
+    let body = br#"{"share": 0.1, "reason": "once more"}"#;
+    let done = watch.act("/v1/canaries/per%20ip", body, "ann").unwrap();
+    assert!(done.contains("canary of per ip decides for 10 % of the keys"), "{done}");
+    assert!((share() - 0.1).abs() < 1e-9);
+    let change = read(&watch, "/v1/changes", "limit=1")["changes"][0].clone();
+    assert_eq!((&change["who"], &change["reason"]), (&json!("ann"), &json!("once more")));
+    seconds(2);
+    assert_eq!(read(&watch, "/v1/alerts", "")["firing"], 0);
+    for (path, status) in [("/v1/canaries/login", 404), ("/v1/canaries/%ff", 404), ("/v1/canaries", 404)] {
+        assert_eq!(watch.act(path, body, "ann").unwrap_err().0, status, "{path}");
+    }
 }
 
 #[test]
