@@ -104,7 +104,7 @@ fn checked(name: &'static str, percent: u8) -> Result<u8, QuotaError> {
     Ok(percent)
 }
 
-/// A limit, its partitions, who holds its places, and which partition is next. 80 bytes per partition.
+/// A limit, its partitions, who holds its places, and which partition is next. 64 bytes per partition.
 ///
 /// # Laws
 /// * *Never above the limit*: work enters only if enough places are free; after the limit was lowered, the excess

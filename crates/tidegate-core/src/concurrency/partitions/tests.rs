@@ -105,7 +105,7 @@ fn slow_calls_do_not_take_more_than_their_part() {
 fn knobs_out_of_range_are_named() {
     assert!(Partition::default().weight(0).is_err() && Partition::default().weight(1_000_001).is_err());
     let told = Partition::default().guaranteed(101).unwrap_err().to_string();
-    assert_eq!(size_of::<Option<Member>>(), 80);
+    assert_eq!(size_of::<Option<Member>>(), 64);
     assert_eq!(told, "guaranteed 101 is more than all of it; use 0 to 100 percent");
 }
 
