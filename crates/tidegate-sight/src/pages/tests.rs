@@ -466,7 +466,7 @@ async fn files_have_a_tag_by_content_and_colours_are_remembered() {
     for banned in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "DOMParser"] {
         assert!(!SCRIPT.contains(banned), "{banned}");
     }
-    assert!(SCRIPT.lines().count() <= 170);
+    assert!(SCRIPT.lines().count() <= 150);
     let chosen = browser.get("/ui/login?to=%2Fui%2Fkeys&theme=dark").await;
     assert_eq!(next(&chosen), "/ui/login?to=%2Fui%2Fkeys");
     let cookie = chosen.headers()[SET_COOKIE].to_str().unwrap();
