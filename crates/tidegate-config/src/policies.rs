@@ -193,7 +193,8 @@ fn all_limits(node: &Node, owner: PolicyFacts<'_>, findings: &mut Findings) -> O
         findings.error(name.spot, "limit is an empty list; write limit: { rate: 10/s }");
     }
     // All limits are built before the policy is given up, so that the mistakes of each are reported.
-    let built: Vec<_> = limit.each().iter().map(|one| limits::limit(one, None, &LIMIT, owner, findings)).collect();
+    let built: Vec<_> =
+        limit.each().iter().map(|one| limits::limit(one, None, &LIMIT, owner, findings)).collect();
     built.into_iter().collect::<Option<Vec<_>>>().filter(|limits| !limits.is_empty())
 }
 

@@ -548,7 +548,9 @@ impl Gate {
             if self.routes.of(policy.share).is_ok_and(|store| self.routes.store(store).caps().own_clock) {
                 continue;
             }
-            for quota in policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref()) {
+            for quota in
+                policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref())
+            {
                 quota.follow_wall(&wall);
             }
         }

@@ -125,9 +125,7 @@ impl Charged {
 
     /// Returns every charge with the values of its key, in the order of `by`, an absent one as `None`. They are what
     /// callers sent.
-    pub fn keyed_lines(
-        &self,
-    ) -> impl Iterator<Item = (ChargedLine<'_>, impl Iterator<Item = Option<&str>>)> {
+    pub fn keyed_lines(&self) -> impl Iterator<Item = (ChargedLine<'_>, impl Iterator<Item = Option<&str>>)> {
         self.lines.iter().map(|made| (self.line(made), each_value(self.key(made))))
     }
 

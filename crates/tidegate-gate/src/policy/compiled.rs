@@ -316,13 +316,7 @@ impl Compiled {
     }
 
     /// Returns the most that all limits grant at once to a request of this priority, as they would if they were enforced.
-    fn most(
-        &self,
-        policy: &Policy,
-        descriptor: &Descriptor<'_>,
-        priority: Priority,
-        values: &[u8],
-    ) -> Cost {
+    fn most(&self, policy: &Policy, descriptor: &Descriptor<'_>, priority: Priority, values: &[u8]) -> Cost {
         let most = self.limits.iter().enumerate().filter(|(at, _)| !policy.is_shadow_limit(*at)).filter_map(
             |(at, first)| {
                 let (at, ready) = self.deciding(at, first, || values);

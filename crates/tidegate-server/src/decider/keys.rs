@@ -286,7 +286,8 @@ pub(crate) fn limits_of<'s>(
     key: &Descriptor<'_>,
 ) -> impl Iterator<Item = &'s Limit> {
     let words = &set.policies()[policy];
-    let canary = words.canary.as_ref().filter(|_| set.canary_decides(policy, key)).map(|canary| &canary.limit);
+    let canary =
+        words.canary.as_ref().filter(|_| set.canary_decides(policy, key)).map(|canary| &canary.limit);
     let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
     limits.map(move |(at, limit)| canary.filter(|_| at == 0).unwrap_or(limit))
 }

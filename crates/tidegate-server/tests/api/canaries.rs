@@ -64,7 +64,8 @@ async fn its_answers_are_real_and_every_figure_tells_them_apart() {
     assert_eq!(server.check(&others[0]).await.status, StatusCode::TOO_MANY_REQUESTS);
     {
         let told = sight.told.lock();
-        let of = |canary: bool| told.seen.iter().filter(move |seen| seen.policy == 0 && seen.canary == canary);
+        let of =
+            |canary: bool| told.seen.iter().filter(move |seen| seen.policy == 0 && seen.canary == canary);
         assert_eq!((of(true).count(), of(false).count()), (tried.len() + 2, others.len() + 5));
         assert!(of(true).all(|one| of(false).all(|other| one.key != other.key)), "each key is on one side");
     }

@@ -138,7 +138,10 @@ fn a_canary_means_what_it_says_and_takes_what_it_lacks_from_the_limit() {
     assert_eq!(plain.limit.overrides.len(), 1, "whoever has a rate of his own keeps it");
     assert_eq!((plain.share, plain.lasts), (Portion::of(0.025), Duration::from_secs(7200)));
     let guard = plain.guard;
-    assert_eq!((guard.denied, guard.keys_refused, guard.failures), (Portion::of(0.01), 20, Portion::of(0.02)));
+    assert_eq!(
+        (guard.denied, guard.keys_refused, guard.failures),
+        (Portion::of(0.01), 20, Portion::of(0.02))
+    );
     assert!(!plain.enforce);
     assert_eq!(plain.text, "{ limit: { rate: 6/s }, share: 2.5%, for: 2h }");
     let shown = &config.effective.value["policies"][0]["canary"];

@@ -12,8 +12,8 @@ use tidegate::Cost;
 use tidegate::config::{Diagnostic, Severity};
 use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{
-    Canary, CanaryGuard, ChargeOn, Deny, Direction, Glob, Holding, Learning, Limit, Match, OnStoreError, Over,
-    Policy, Portion, Share, Want,
+    Canary, CanaryGuard, ChargeOn, Deny, Direction, Glob, Holding, Learning, Limit, Match, OnStoreError,
+    Over, Policy, Portion, Share, Want,
 };
 use tidegate::priority::Criticality;
 use tidegate::visible;
@@ -397,7 +397,8 @@ pub(crate) async fn set_canary(app: &App, request: Request<Body>, name: &str) ->
     if !app.decider.live().set.set_canary_share(&name, &text, Portion::of(share)) {
         return Err(Problem::conflict(format!("policy {name:?} has another canary now; ask again")));
     }
-    let done = format!("the canary of {} decides for {} of its keys", visible::name(&name), Portion::of(share));
+    let done =
+        format!("the canary of {} decides for {} of its keys", visible::name(&name), Portion::of(share));
     Ok(json::shown(&json!({ "done": done })))
 }
 
