@@ -5,22 +5,18 @@
 
 /// Appends a text in quotes.
 pub fn push_text(text: &str, out: &mut String) {
-    out.push('"');
-    if is_plain(text.as_bytes()) {
-        out.push_str(text);
-        out.push('"');
-        return;
-    }
     let (start, mut rest) = (out.len(), text);
-    while let Some(at) = rest.bytes().position(is_escaped) {
-        let (before, after) = rest.split_at(at);
-        out.push_str(before);
+    out.push('"');
+    loop {
+        let (plain, after) = rest.split_at(plain_length(rest.as_bytes()));
+        out.push_str(plain);
         match after.as_bytes().first() {
+            None => break,
             Some(b'"') => out.push_str(r#"\""#),
             Some(b'\\') => out.push_str(r"\\"),
             // Control characters, which have several forms: the library writes them.
-            _ => {
-                out.truncate(start - 1);
+            Some(_) => {
+                out.truncate(start);
                 // Text is always JSON.
                 out.push_str(&serde_json::to_string(text).unwrap_or_default());
                 return;
@@ -28,27 +24,25 @@ pub fn push_text(text: &str, out: &mut String) {
         }
         rest = after.get(1..).unwrap_or_default();
     }
-    out.push_str(rest);
     out.push('"');
 }
 
-const fn is_escaped(byte: u8) -> bool {
-    byte < b' ' || byte == b'"' || byte == b'\\'
-}
-
-/// Returns whether nothing in a text is escaped. Looks at eight bytes at a time.
-fn is_plain(text: &[u8]) -> bool {
+/// Returns how many bytes come before the first that is escaped: a control character, a quote or a backslash. Looks at
+/// eight bytes at a time.
+fn plain_length(text: &[u8]) -> usize {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
     let (words, rest) = text.as_chunks::<8>();
-    let mut odd = 0;
-    for word in words {
-        let word = u64::from_ne_bytes(*word);
-        // Has a byte whose high bit is set if, and only if, some byte is less than `than`.
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // Its lowest byte with a high bit is the first byte that is less than `than`; what comes after it may be wrong.
         let less = |word: u64, than: u64| word.wrapping_sub(ONES * than) & !word;
-        odd |= less(word, 32) | less(word ^ (ONES * 0x22), 1) | less(word ^ (ONES * 0x5c), 1);
+        let odd = less(word, 32) | less(word ^ (ONES * 0x22), 1) | less(word ^ (ONES * 0x5c), 1);
+        if odd & HIGH != 0 {
+            return 8 * at + (odd & HIGH).trailing_zeros() as usize / 8;
+        }
     }
-    odd & HIGH == 0 && !rest.iter().copied().any(is_escaped)
+    8 * words.len() + rest.iter().take_while(|byte| !matches!(**byte, 0..b' ' | b'"' | b'\\')).count()
 }
 
 /// Appends a number; `null` without one.

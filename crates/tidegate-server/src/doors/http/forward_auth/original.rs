@@ -136,16 +136,16 @@ pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: 
     let mut room = MAX_ATTRIBUTES.saturating_sub(descriptor.pairs().count());
     let mut lines = headers.iter().peekable();
     while let Some((name, first)) = lines.next() {
-        // The lines of one header follow each other. So none is looked up.
-        let mut value = text(first);
-        while let Some((_, line)) = lines.next_if(|(next, _)| ptr::eq(*next, name)) {
-            join(&mut value, name, &text(line));
-        }
         if *name == TOKEN || !is_the_callers(name, forward_auth) {
             continue;
         }
         if room == 0 {
             return;
+        }
+        // The lines of one header follow each other. So none is looked up.
+        let mut value = text(first);
+        while let Some((_, line)) = lines.next_if(|(next, _)| ptr::eq(*next, name)) {
+            join(&mut value, name, &text(line));
         }
         if name.as_str().len() > MAX_NAME || value.len() > MAX_VALUE {
             continue;
