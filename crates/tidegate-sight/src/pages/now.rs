@@ -541,13 +541,13 @@ mod tests {
         let ctx = server.context("/ui/", &[], &[]);
         let page = page(&ctx).await.unwrap().into_string();
         assert!(page.find("data-policy=\"per-ip\"").unwrap() < page.find("data-canary=\"per-ip\"").unwrap());
-        for part in ["11 min of 120 min", "4.1 %", "runs &lt;b&gt;", "/ui/policies/per-ip#canary", "gcra 6/s"]
+        for part in ["11 min of 2 h", "4.1 %", "runs &lt;b&gt;", "/ui/policies/per-ip#canary", "gcra 6/s"]
         {
             assert!(page.contains(part), "{part}: {page}");
         }
         let cells = live(&ctx).await.unwrap()["canary_cells"]["per-ip"].clone();
         let expected = json!({
-            "in_force": "5.0 %", "lasts": "11 min of 120 min", "canary": "4.1 %", "others": "–", "keys": "3",
+            "in_force": "5.0 %", "lasts": "11 min of 2 h", "canary": "4.1 %", "others": "–", "keys": "3",
             "shape": "●", "state": "runs <b>",
         });
         assert_eq!(cells, expected);

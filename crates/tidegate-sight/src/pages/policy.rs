@@ -535,7 +535,7 @@ mod tests {
             "rolled back 03:12: 31 keys refused &gt; 20",
             "gcra 6/s &lt;b&gt;burst&lt;/b&gt; 12",
             "5.0 % asked, 0 % in force",
-            "11 min of 120 min, then it is put in force for all keys if it held",
+            "11 min of 2 h, then it is put in force for all keys if it held",
             "4.1 %, other keys 1.0 %, allowed are 1.0 % more",
             "31 beyond what is compared with: its own limit; allowed are 20",
             "none reported",
