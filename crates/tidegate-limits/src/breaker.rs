@@ -94,9 +94,8 @@ impl Breaker {
     }
 
     /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]), and each call that
-    /// it refuses or that ends ([`Observer::on_call`]). The end of an open time is reported when it comes, on the thread of
-    /// the clock's timer, and the breaker is half-open then, also if no call comes. A layer of `tidegate-tower` around the
-    /// breaker reports the same calls to an observer of its own: count one of the two. A construction step.
+    /// it refuses or that ends ([`Observer::on_call`]). A layer of `tidegate-tower` around the breaker reports the same
+    /// calls to an observer of its own: count one of the two. A construction step.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let BreakerCore { law, time, .. } = &*self.shared;

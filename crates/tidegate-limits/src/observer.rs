@@ -116,9 +116,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = (event, used);
     }
 
-    /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. The end of an open time
-    /// is reported when it comes; another change by time alone with the next call that enters, leaves or forces a state.
-    /// Changes from different threads may
+    /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. A change by time
+    /// alone is reported with the next call that enters, leaves or forces a state. Changes from different threads may
     /// be reported in another order than they happened; their ticks order them.
     fn on_change(&self, change: &Change) {
         let _ = change;

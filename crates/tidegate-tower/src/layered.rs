@@ -25,7 +25,7 @@ pub struct Layered<S, L> {
 macro_rules! oneshot {
     ($service:ident, $layer:ident) => {
         impl<S, $layer> $service<S, $layer> {
-            /// Waits until the service is ready, and calls it once. Unlike `oneshot` of tower's `ServiceExt`, this can be
+            /// Waits until the service is ready, and calls it once. In place of `oneshot` of tower's `ServiceExt`, this can be
             /// awaited in handlers and spawned tasks, whatever the service is made of.
             ///
             /// Costs an allocation. A service that is not `Send` has `ServiceExt::oneshot(service, request)`.

@@ -70,8 +70,7 @@ impl ServerStack {
     /// Where requests wait for different dependencies, add [`ServerStack::by_dependency`].
     #[must_use]
     pub fn self_tuning(name: &str) -> ServerStack<Identity, DeadlineLayer, Identity, ConcurrencyLayer> {
-        let deadline = DeadlineLayer::within(USUAL_TIME, LONGEST_TIME);
-        let deadline = deadline.expect("ten seconds are within a minute");
+        let deadline = DeadlineLayer::within(USUAL_TIME, LONGEST_TIME).expect("ten seconds are within a minute");
         Self::new().deadline(deadline).concurrency(ConcurrencyLayer::self_tuning(name))
     }
 }

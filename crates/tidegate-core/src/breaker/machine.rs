@@ -42,7 +42,7 @@ pub enum Cause {
     Tripped(Figure),
     /// The breaker only measures; this figure would have tripped it. Its state does not change.
     WouldTrip(Figure),
-    /// The open time is over: the first probe has come, or the timer of a breaker with an observer has rung.
+    /// A call came after the open time was over; it is the first probe.
     Waited,
     /// The calls of a step went well: more calls are admitted, or all. Or so few calls in the window still fail that
     /// none are shed any more.

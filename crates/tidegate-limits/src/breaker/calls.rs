@@ -2,22 +2,20 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
+use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condition, Forced};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Ask, Cost, Decision, Guard, Outcome, Receipt, Retry, Standing, Tick};
 
 use super::RefusalReason;
 use super::keyed::Keys;
 use crate::answer::{Answer, Denied};
-use crate::clock::{Clock, Sleep, Time};
+use crate::clock::Time;
 use crate::deferred_panic::DeferredPanic;
 use crate::observer::{CallDid, Observer};
 use crate::sync::Mutex;
-use crate::sync::unexplored::Mutex as UnexploredMutex;
 
 #[derive(Debug)]
 pub(super) struct Refused {
@@ -33,14 +31,12 @@ pub(super) struct BreakerCore {
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// Not held while the clock or an observer is called.
     state: Mutex<CircuitBreakerState>,
-    /// Rings at the end of an open time, for the observer. Not held while the clock is called.
-    alarm: UnexploredMutex<Option<Sleep>>,
 }
 
 impl BreakerCore {
     pub(super) fn new(law: CircuitBreaker, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
         let state = Mutex::new(law.fresh(time.now()));
-        Self { law, time, observer, state, alarm: UnexploredMutex::new(None) }
+        Self { law, time, observer, state }
     }
 
     pub(super) fn enter_unobserved(&self) -> Result<Receipt, Retry> {
@@ -50,7 +46,7 @@ impl BreakerCore {
 
     /// Enters, or returns the refusal with its reason; tells the observer. `admit` makes the call, which exists before
     /// the observer is told: if that panics, the call is dropped, and a probe's place becomes free.
-    pub(super) fn enter<C>(self: &Arc<Self>, admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
+    pub(super) fn enter<C>(&self, admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let ask = Ask::allow(self.time.now(), Cost::ONE);
         let (entered, changes) = self.change(|law, state, tell| enter(law, state, ask, tell));
         let entered = entered.map(admit);
@@ -58,7 +54,7 @@ impl BreakerCore {
         entered
     }
 
-    pub(super) fn leave(self: &Arc<Self>, receipt: &Receipt, measured: Measured, outcome: Outcome) {
+    pub(super) fn leave(&self, receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let now = self.time.now();
         let answered = measured.answered(receipt, now);
         if self.observer.is_none() {
@@ -72,7 +68,7 @@ impl BreakerCore {
         self.tell(&changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
-    pub(super) fn force(self: &Arc<Self>, forced: impl FnOnce(Tick) -> Option<Forced>) {
+    pub(super) fn force(&self, forced: impl FnOnce(Tick) -> Option<Forced>) {
         let now = self.time.now();
         let forced = forced(now);
         let ((), changes) = self.change(|law, state, tell| law.force_in_place(state, now, forced, tell));
@@ -88,51 +84,14 @@ impl BreakerCore {
         (result, changes)
     }
 
-    fn tell(self: &Arc<Self>, changes: &Changes, did: Option<&CallDid>) {
+    fn tell(&self, changes: &Changes, did: Option<&CallDid>) {
         let Some(observer) = &self.observer else { return };
         let tell = || {
             changes.iter().for_each(|change| observer.on_change(change));
             did.into_iter().for_each(|did| observer.on_call(did));
         };
-        let panicked = DeferredPanic::of(tell).1;
-        if let Some(change) = changes.last() {
-            self.silence();
-            if let Some(until) = open_until(change) {
-                self.ring_at(until);
-            }
-        }
         // A call may be dropped by a panic of its work.
-        panicked.resume_unless_panicking();
-    }
-
-    fn silence(&self) {
-        let earlier = self.alarm.lock().take();
-        drop(earlier);
-    }
-
-    fn ring_at(self: &Arc<Self>, at: Tick) {
-        let core = Arc::downgrade(self);
-        let ring = move || {
-            if let Some(core) = core.upgrade() {
-                core.open_time_ends();
-            }
-        };
-        let Some(sleep) = alarm(self.time.clock(), at, ring) else { return };
-        let mut alarm = self.alarm.lock();
-        // If another thread was faster, its alarm rings for both.
-        let late = if alarm.is_none() { alarm.replace(sleep) } else { Some(sleep) };
-        drop(alarm);
-        drop(late);
-    }
-
-    fn open_time_ends(self: &Arc<Self>) {
-        self.silence();
-        let now = self.time.now();
-        let (ended, changes) = self.change(|law, state, tell| end_open_time(law, state, now, tell));
-        self.tell(&changes, None);
-        if let Some(left) = ended {
-            self.ring_at(now.after(left));
-        }
+        DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
     pub(super) fn with_state<R>(
@@ -159,64 +118,6 @@ pub(super) fn enter(
         };
         Refused { retry, reason }
     })
-}
-
-/// Wakes nobody, and calls a function instead.
-struct Rings<F>(F);
-
-impl<F: Fn() + Send + Sync> Wake for Rings<F> {
-    fn wake(self: Arc<Self>) {
-        // A panic of an observer would end the thread of a timer on which others wait.
-        let _panicked = DeferredPanic::of(&self.0);
-    }
-}
-
-/// Has `ring` called on the thread of a clock's timer when it reaches a tick, or somewhat earlier, until the sleep is
-/// dropped. If the tick has come, it is called at once, and there is no sleep. If the clock has no timer here, there is none
-/// either, and the observer is told at the next call.
-pub(super) fn alarm(clock: &dyn Clock, at: Tick, ring: impl Fn() + Send + Sync + 'static) -> Option<Sleep> {
-    let waker = Waker::from(Arc::new(Rings(ring)));
-    let sleeping = || {
-        let mut sleep = clock.sleep_until(at);
-        let is_over = sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-        (!is_over).then_some(sleep)
-    };
-    let (sleep, _panicked) = DeferredPanic::of(sleeping);
-    let sleep = sleep?;
-    if sleep.is_none() && clock.now() >= at {
-        waker.wake();
-    }
-    sleep
-}
-
-/// Returns when the open time that begins with a change is over.
-pub(super) const fn open_until(change: &Change) -> Option<Tick> {
-    match change.to {
-        Condition::Open { until, .. } => Some(until),
-        Condition::Forced { to: Force::Open, until } => until,
-        _ => None,
-    }
-}
-
-/// Lets an open time end without a call, as if a probe had been dropped at once. Returns how much of the time is left, if it
-/// is not over.
-pub(super) fn end_open_time(
-    law: &CircuitBreaker,
-    state: &mut CircuitBreakerState,
-    now: Tick,
-    tell: &mut dyn FnMut(Change),
-) -> Option<Duration> {
-    let condition = law.condition(state, now);
-    if !matches!(condition, Condition::Open { .. } | Condition::Forced { to: Force::Open, until: Some(_) }) {
-        return None;
-    }
-    match law.enter_in_place(state, Ask::allow(now, Cost::ONE), tell) {
-        Ok(receipt) => {
-            law.leave_in_place(state, now, &receipt, None, Outcome::Ignored, tell);
-            None
-        }
-        Err(retry) => retry.after(),
-    }
 }
 
 pub(super) fn told_refusal(refused: &Refused) -> CallDid {

@@ -1,6 +1,5 @@
 //! Circuit breakers by key, in a table of bounded memory.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
@@ -13,17 +12,13 @@ use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State
 use super::Refusal;
 use super::calls::{self, Call, Changes, Entered, Measured, Refused};
 use crate::answer::Denied;
-use crate::clock::{Clock, Sleep, SystemClock, Time};
+use crate::clock::{Clock, SystemClock, Time};
 use crate::deferred_panic::DeferredPanic;
 use crate::key::Key;
 use crate::observer::{CallDid, KeyDigest, Observer};
 use crate::store::{
     Absent, BreakerView, Charge, Executed, Handling, MemoryStore, Occupancy, Op, Step, Store,
 };
-use crate::sync::unexplored::Mutex;
-
-/// For how many open keys at once the observer is told of the end of the open time when it comes.
-const MOST_ALARMS: usize = 1024;
 
 /// One breaker for each key, for a bounded number of keys.
 ///
@@ -57,8 +52,6 @@ pub(super) struct Keys {
     capacity: usize,
     observer: Option<Arc<dyn Observer>>,
     digests: RandomState,
-    /// Ring at the ends of open times, for the observer. Not held while the clock is called.
-    alarms: Mutex<HashMap<Box<[u8]>, Sleep>>,
 }
 
 impl KeyedBreaker {
@@ -74,8 +67,8 @@ impl KeyedBreaker {
         QuotaError: From<L::Error>,
     {
         let (quota, time) = (Arc::new(Quota::Breaker(law.try_into()?)), Time::new(SystemClock::new()));
-        let store = MemoryStore::with_capacity(capacity)?;
-        Ok(Self { shared: Arc::new(Keys::new(quota, time, store, capacity, None)) })
+        let (store, digests) = (MemoryStore::with_capacity(capacity)?, RandomState::new());
+        Ok(Self { shared: Arc::new(Keys { quota, time, store, capacity, observer: None, digests }) })
     }
 
     /// Returns a breaker on `clock`. A construction step: every key is closed, and nothing is shared with earlier
@@ -89,11 +82,10 @@ impl KeyedBreaker {
     }
 
     /// Returns a breaker that reports to `observer`, with a digest of the key, its changes of state
-    /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). The end of an
-    /// open time is reported when it comes, for up to 1,024 keys that are open at once; other changes by time alone when a
-    /// call of the key next enters or leaves. Evictions and [resets](KeyedBreaker::reset) are not reported. A layer of
-    /// `tidegate-tower` around the breaker reports the same calls to an observer of its own: count one of the two. A
-    /// construction step.
+    /// ([`Observer::on_key_change`]), and each call that it refuses or that ends ([`Observer::on_key_call`]). A change
+    /// by time alone is reported when a call of the key next enters or leaves. Evictions and
+    /// [resets](KeyedBreaker::reset) are not reported. A layer of `tidegate-tower` around the breaker reports the same
+    /// calls to an observer of its own: count one of the two. A construction step.
     ///
     /// # Panics
     /// As [`KeyedBreaker::with_clock`].
@@ -105,7 +97,8 @@ impl KeyedBreaker {
     fn new_like(&self, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
         let Keys { quota, store, capacity, .. } = &*self.shared;
         let store = store.new_like(*capacity).expect("the system has memory for the table once more");
-        Self { shared: Arc::new(Keys::new(Arc::clone(quota), time, store, *capacity, observer)) }
+        let (quota, capacity, digests) = (Arc::clone(quota), *capacity, RandomState::new());
+        Self { shared: Arc::new(Keys { quota, time, store, capacity, observer, digests }) }
     }
 
     /// Enters the breaker of a key without waiting. Report the outcome by [`Call::leave`].
@@ -191,7 +184,6 @@ impl KeyedBreaker {
             // A reset leaves what a person has forced.
             self.shared.execute(key, Op::Breaker(Handling::Release));
             self.shared.execute(key, Op::Reset);
-            self.shared.silence(key);
         });
     }
 
@@ -205,17 +197,6 @@ impl KeyedBreaker {
 const BEGINS: &str = "a key without a state is given one";
 
 impl Keys {
-    fn new(
-        quota: Arc<Quota>,
-        time: Time,
-        store: MemoryStore,
-        capacity: usize,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Self {
-        let (digests, alarms) = (RandomState::new(), Mutex::default());
-        Self { quota, time, store, capacity, observer, digests, alarms }
-    }
-
     fn law(&self) -> &CircuitBreaker {
         match &*self.quota {
             Quota::Breaker(law) => law,
@@ -231,7 +212,7 @@ impl Keys {
     }
 
     /// Enters the breaker of a key, or returns the refusal. `admit` makes the call; see [`calls::BreakerCore::enter`].
-    fn enter<C>(self: &Arc<Self>, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
+    fn enter<C>(&self, key: &[u8], admit: impl FnOnce(Receipt) -> C) -> Result<C, Refused> {
         let now = self.time.now();
         let mut changes = Changes::new();
         let entered = self.change(key, now, Absent::Begins, |law, state, at| {
@@ -244,13 +225,7 @@ impl Keys {
 
     /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
     /// outcome does not count.
-    pub(super) fn leave(
-        self: &Arc<Self>,
-        key: &[u8],
-        receipt: &Receipt,
-        measured: Measured,
-        outcome: Outcome,
-    ) {
+    pub(super) fn leave(&self, key: &[u8], receipt: &Receipt, measured: Measured, outcome: Outcome) {
         let (now, mut changes) = (self.time.now(), Changes::new());
         let answered = measured.answered(receipt, now);
         self.change(key, now, Absent::Stays, |law, state, at| {
@@ -261,7 +236,7 @@ impl Keys {
         self.tell(key, &changes, Some(&CallDid::Ended { outcome, took: now.since(receipt.at) }));
     }
 
-    fn force(self: &Arc<Self>, key: &[u8], now: Tick, absent: Absent, forced: Option<Forced>) {
+    fn force(&self, key: &[u8], now: Tick, absent: Absent, forced: Option<Forced>) {
         let mut changes = Changes::new();
         self.change(key, now, absent, |law, state, at| {
             law.force_in_place(state, at, forced, &mut |change| changes.push(change));
@@ -283,7 +258,7 @@ impl Keys {
         })
     }
 
-    fn tell(self: &Arc<Self>, key: &[u8], changes: &Changes, did: Option<&CallDid>) {
+    fn tell(&self, key: &[u8], changes: &Changes, did: Option<&CallDid>) {
         let Some(observer) = &self.observer else { return };
         if changes.is_empty() && did.is_none() {
             return;
@@ -293,48 +268,8 @@ impl Keys {
             changes.iter().for_each(|change| observer.on_key_change(change, digest));
             did.into_iter().for_each(|did| observer.on_key_call(did, digest));
         };
-        let panicked = DeferredPanic::of(tell).1;
-        if let Some(change) = changes.last() {
-            self.silence(key);
-            if let Some(until) = calls::open_until(change) {
-                self.ring_at(key, until);
-            }
-        }
         // A call may be dropped by a panic of its work.
-        panicked.resume_unless_panicking();
-    }
-
-    fn silence(&self, key: &[u8]) {
-        let earlier = self.alarms.lock().remove(key);
-        drop(earlier);
-    }
-
-    fn ring_at(self: &Arc<Self>, key: &[u8], at: Tick) {
-        if self.alarms.lock().len() >= MOST_ALARMS {
-            return;
-        }
-        let (keys, of): (_, Box<[u8]>) = (Arc::downgrade(self), key.into());
-        let ring = move || {
-            if let Some(keys) = keys.upgrade() {
-                keys.open_time_ends(&of);
-            }
-        };
-        let Some(sleep) = calls::alarm(self.time.clock(), at, ring) else { return };
-        // If another thread was faster, this alarm rings for both.
-        let earlier = self.alarms.lock().insert(key.into(), sleep);
-        drop(earlier);
-    }
-
-    fn open_time_ends(self: &Arc<Self>, key: &[u8]) {
-        self.silence(key);
-        let (now, mut changes) = (self.time.now(), Changes::new());
-        let left = self.change(key, now, Absent::Stays, |law, state, at| {
-            calls::end_open_time(law, state, at, &mut |change| changes.push(change))
-        });
-        self.tell(key, &changes, None);
-        if let Some(left) = left.flatten() {
-            self.ring_at(key, now.after(left));
-        }
+        DeferredPanic::of(tell).1.resume_unless_panicking();
     }
 
     fn execute(&self, key: &[u8], op: Op<'_>) -> Executed {

@@ -63,56 +63,6 @@ fn an_outage_is_told_from_its_beginning_to_its_end() {
     assert_eq!(heard.words(), ["open to half-open: Waited", step, step, step, last]);
 }
 
-/// The end of an open time was told at the next call, which may come hours later.
-#[test]
-fn the_end_of_an_open_time_is_told_when_it_comes() {
-    let (breaker, clock, heard) = heard(CircuitBreaker::builder().consecutive(1));
-    calls(&breaker, 1, Outcome::Failure);
-    assert_eq!((heard.words().len(), clock.sleepers()), (1, 1));
-    clock.advance(5 * SECOND - Duration::from_nanos(1));
-    assert_eq!(heard.words(), [""; 0]);
-    clock.advance(Duration::from_nanos(1));
-    assert_eq!(heard.words(), ["open to half-open: Waited"]);
-    assert_eq!((breaker.state().as_str(), clock.sleepers()), ("half-open", 0));
-    calls(&breaker, 3, Outcome::Failure);
-    assert_eq!(breaker.state().as_str(), "open", "all three probes were left");
-    drop(breaker);
-    assert_eq!(clock.sleepers(), 0, "nobody is told any more");
-}
-
-/// As [`the_end_of_an_open_time_is_told_when_it_comes`], for a probe that comes strictly later, for a person's open time,
-/// and for each key.
-#[test]
-fn the_end_of_each_kind_of_open_time_is_told_when_it_comes() {
-    let (breaker, clock, heard) = heard(CircuitBreaker::builder().consecutive(1).strictly_after());
-    calls(&breaker, 1, Outcome::Failure);
-    heard.words();
-    clock.advance(5 * SECOND);
-    assert_eq!(heard.words(), [""; 0]);
-    clock.advance(Duration::from_nanos(1));
-    assert_eq!(heard.words(), ["open to half-open: Waited"]);
-    breaker.force(Force::Open, Some(SECOND), "moves");
-    clock.advance(SECOND);
-    let over = ["forced-open to open: Released", "open to half-open: Waited"];
-    assert_eq!(heard.words(), ["half-open to forced-open: moves", over[0], over[1]]);
-    breaker.force(Force::Open, Some(SECOND), "moves");
-    breaker.force(Force::Closed, None, "moved");
-    heard.words();
-    clock.advance(SECOND);
-    assert_eq!((heard.words().len(), clock.sleepers()), (0, 0));
-
-    let law = CircuitBreaker::builder().consecutive(1).jitter(0.0);
-    let keyed = KeyedBreaker::new(law, 10).unwrap().with_clock(clock.clone()).with_observer(heard.clone());
-    for key in ["ann", "bob", "eve"] {
-        keyed.try_enter(key).unwrap().leave(Outcome::Failure);
-    }
-    keyed.reset("eve");
-    heard.words();
-    clock.advance(5 * SECOND);
-    assert_eq!(heard.words(), ["open to half-open: Waited"; 2]);
-    assert_eq!((keyed.state("ann").as_str(), clock.sleepers()), ("half-open", 0));
-}
-
 #[test]
 fn each_step_of_recovery_lets_twice_as_many_in() {
     let (breaker, clock, _) = heard(CircuitBreaker::builder().consecutive(1));
