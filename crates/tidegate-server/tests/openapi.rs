@@ -94,7 +94,7 @@ fn seeds() -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().unwrap());
     match (number("TIDEGATE_OPENAPI_SEED"), number("TIDEGATE_OPENAPI_SEEDS")) {
         (Some(seed), _) => seed..seed + 1,
-        (None, seeds) => 0..seeds.unwrap_or(6),
+        (None, seeds) => 0..seeds.unwrap_or(10),
     }
 }
 
