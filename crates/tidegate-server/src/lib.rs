@@ -71,8 +71,8 @@ pub use reload::unknown_numbers;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
 pub use sight::{
-    AlertMessages, Canary, Changed, Firing, OpenBreaker, Recalled, RefusalRecord, Seen, Sight, Trial, Verdict, Vitals,
-    WatchedServer,
+    AlertMessages, Canary, Changed, Firing, OpenBreaker, Recalled, RefusalRecord, Seen, Sight, Trial,
+    Verdict, Vitals, WatchedServer,
 };
 pub use stores::{
     DecidedIn, OpenStore, OpenStoreError, PolicyCost, check_store, open_coordinator, open_store, round_trips,

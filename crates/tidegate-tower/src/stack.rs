@@ -70,7 +70,8 @@ impl ServerStack {
     /// Where requests wait for different dependencies, add [`ServerStack::by_dependency`].
     #[must_use]
     pub fn self_tuning(name: &str) -> ServerStack<Identity, DeadlineLayer, Identity, ConcurrencyLayer> {
-        let deadline = DeadlineLayer::within(USUAL_TIME, LONGEST_TIME).expect("ten seconds are within a minute");
+        let deadline =
+            DeadlineLayer::within(USUAL_TIME, LONGEST_TIME).expect("ten seconds are within a minute");
         Self::new().deadline(deadline).concurrency(ConcurrencyLayer::self_tuning(name))
     }
 }
@@ -89,10 +90,7 @@ impl<F, D, R, T, P> ServerStack<F, D, R, ConcurrencyLayer, T, P> {
     /// let app: Router = Router::new().route("/", get(async || "the page")).layer(stack);
     /// ```
     #[must_use]
-    pub fn by_dependency<K>(
-        self,
-        key: K,
-    ) -> ServerStack<F, D, R, ConcurrencyLayer<EachKey<Alike, K>>, T, P> {
+    pub fn by_dependency<K>(self, key: K) -> ServerStack<F, D, R, ConcurrencyLayer<EachKey<Alike, K>>, T, P> {
         let Self { priority, fallback, retries, deadline, rate_limit, concurrency } = self;
         let concurrency = concurrency.by_dependency(key);
         ServerStack { priority, fallback, retries, deadline, rate_limit, concurrency }

@@ -137,8 +137,7 @@ pub(crate) fn show_envoy<'a>(
         let labels = DescriptorLabels::of(&policy.name);
         // A shadow limit counts beside its policy's own, so requests would count twice.
         let measured = policy.shadow_limit.is_none().then_some(&series.shadow);
-        let counted =
-            |decided| series.enforced(decided) + measured.map_or(0, |tally| tally.counted(decided));
+        let counted = |decided| series.enforced(decided) + measured.map_or(0, |tally| tally.counted(decided));
         let (denied, passed) =
             (counted(Decided::denied), counted(Decided::allowed) + counted(Decided::delayed));
         let counts = [

@@ -185,10 +185,11 @@ impl HistoryFile {
             let (key, block) = block?;
             extent.stored += stored(key.value().2, block.value());
         }
-        let table = |table: TableDefinition<'static, u64, &'static str>| match table_if_there(&reading, table)? {
-            Some(table) => lines(&table),
-            None => Ok(BTreeMap::new()),
-        };
+        let table =
+            |table: TableDefinition<'static, u64, &'static str>| match table_if_there(&reading, table)? {
+                Some(table) => lines(&table),
+                None => Ok(BTreeMap::new()),
+            };
         let changes = lines(&reading.open_table(CHANGES)?)?;
         let (alerts, canaries) = (table(ALERTS)?, table(CANARIES)?);
         let note = match table_if_there(&reading, NOTES)? {

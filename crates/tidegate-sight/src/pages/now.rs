@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::context::{Context, PageError, PolicyWords};
 use super::picture::{chart, sparkline};
 use super::words::{
-    Mark, ago, columns, command, count, cut, fitting, lab_path, list, mark, mark_of, name, nanos, num, number, percent,
-    policy_path, seconds_of, span, stale, text, url, whole,
+    Mark, ago, columns, command, count, cut, fitting, lab_path, list, mark, mark_of, name, nanos, num,
+    number, percent, policy_path, seconds_of, span, stale, text, url, whole,
 };
 
 /// The most policies that have a row.
@@ -541,8 +541,7 @@ mod tests {
         let ctx = server.context("/ui/", &[], &[]);
         let page = page(&ctx).await.unwrap().into_string();
         assert!(page.find("data-policy=\"per-ip\"").unwrap() < page.find("data-canary=\"per-ip\"").unwrap());
-        for part in ["11 min of 2 h", "4.1 %", "runs &lt;b&gt;", "/ui/policies/per-ip#canary", "gcra 6/s"]
-        {
+        for part in ["11 min of 2 h", "4.1 %", "runs &lt;b&gt;", "/ui/policies/per-ip#canary", "gcra 6/s"] {
             assert!(page.contains(part), "{part}: {page}");
         }
         let cells = live(&ctx).await.unwrap()["canary_cells"]["per-ip"].clone();

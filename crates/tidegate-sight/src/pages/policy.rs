@@ -8,8 +8,8 @@ use super::context::{Context, PageError};
 use super::keys::{key_path, keys_of, names_in};
 use super::picture::chart;
 use super::words::{
-    Mark, columns, count, cut, fitting, lab_path, limit_of, limit_words, list, mark, mark_of, moment, name, num, number,
-    percent, policy_path, seconds_of, segment, span, text, url, whole,
+    Mark, columns, count, cut, fitting, lab_path, limit_of, limit_words, list, mark, mark_of, moment, name,
+    num, number, percent, policy_path, seconds_of, segment, span, text, url, whole,
 };
 
 /// How many policies are on a page of the list.

@@ -99,9 +99,13 @@ async fn each_stack_around_a_closure_may_be_awaited_by_oneshot_in_a_task_and_in_
         .fallback(FallbackLayer::new(|result: Result<Res, BoxError>| result))
         .priority(ForwardPriorityLayer::new())
         .retry(RetryLayer::new(Retrier::default()))
-        .breaker(BreakerLayer::new("there", Breaker::new(CircuitBreaker::builder()).unwrap()).answering(Errors))
+        .breaker(
+            BreakerLayer::new("there", Breaker::new(CircuitBreaker::builder()).unwrap()).answering(Errors),
+        )
         .concurrency(ConcurrencyLayer::new("calls", Bulkhead::new(8).unwrap()).answering(Errors))
-        .rate_limit(RateLimitLayer::all("all", Limiter::new(Quota::per_second(10)).unwrap()).answering(Errors))
+        .rate_limit(
+            RateLimitLayer::all("all", Limiter::new(Quota::per_second(10)).unwrap()).answering(Errors),
+        )
         .deadline(ForwardDeadlineLayer::new(Timeouts::new(second, second).unwrap()))
         .layer(http());
     once!(client.clone());

@@ -316,7 +316,15 @@ impl Play {
             for _ in 0..batch.count {
                 let key = batch.key.unwrap_or_else(|| self.shop.random.key());
                 let (policy, verdict) = (batch.policy, batch.verdict);
-                let seen = Seen { policy, verdict, near: false, canary: false, key, cost: 1, at: Tick::from_secs(at) };
+                let seen = Seen {
+                    policy,
+                    verdict,
+                    near: false,
+                    canary: false,
+                    key,
+                    cost: 1,
+                    at: Tick::from_secs(at),
+                };
                 if self.watch.saw(seen) {
                     let named = named(key);
                     self.watch.named(policy, key, &named.name, &named.digest);
@@ -425,7 +433,15 @@ fn note_keys(state: &mut State, batches: &[Batch]) {
         let (policy, verdict) = (batch.policy, batch.verdict);
         let mut note = |cost: u64| {
             let cost = u32::try_from(cost).unwrap();
-            state.busiest.note(&Seen { policy, verdict, near: false, canary: false, key, cost, at: Tick::EPOCH });
+            state.busiest.note(&Seen {
+                policy,
+                verdict,
+                near: false,
+                canary: false,
+                key,
+                cost,
+                at: Tick::EPOCH,
+            });
         };
         match verdict {
             // One that takes as much as all.
