@@ -37,7 +37,6 @@ const FOCUS: &str = r#"(() => {
   return {
     tag: at?.tagName ?? "", text: (at?.innerText ?? "").trim(), label: labels.trim(),
     row: (at?.closest("tr")?.innerText ?? "").trim(),
-    section: (at?.closest("section")?.innerText ?? "").trim().split("\n")[0],
   };
 })()"#;
 
@@ -62,8 +61,6 @@ pub(crate) struct Focus {
     pub(crate) label: String,
     /// The row of a table around it.
     pub(crate) row: String,
-    /// The first line of the section around it, which is its heading.
-    pub(crate) section: String,
 }
 
 /// What a task took.
@@ -72,15 +69,13 @@ pub(crate) struct Spent {
     pub(crate) loads: u32,
     /// Keys with one purpose: the way to something, a text, a choice.
     pub(crate) groups: u32,
-    /// What was unfolded in a page.
-    unfolded: u32,
     pub(crate) took: Duration,
 }
 
 impl Spent {
-    /// The steps: keys that end in a page are one with it, and keys that end in none are one.
+    /// The steps: keys that end in a page are one with it.
     pub(crate) const fn steps(self) -> u32 {
-        self.loads + self.unfolded
+        self.loads
     }
 }
 
@@ -304,13 +299,7 @@ impl Browser {
     pub(crate) fn focus(&mut self) -> Focus {
         let shown = self.shown(FOCUS);
         let word = |name: &str| shown[name].as_str().unwrap_or_default().to_owned();
-        Focus {
-            tag: word("tag"),
-            text: word("text"),
-            label: word("label"),
-            row: word("row"),
-            section: word("section"),
-        }
+        Focus { tag: word("tag"), text: word("text"), label: word("label"), row: word("row") }
     }
 
     /// Presses Tab until what is wanted has the focus.
@@ -331,12 +320,6 @@ impl Browser {
         let before = self.loaded;
         self.press("Enter", 13, Some("\r"));
         self.await_load(before, title);
-    }
-
-    /// Unfolds what has the focus.
-    pub(crate) fn unfold(&mut self) {
-        self.spent.unfolded += 1;
-        self.press("Enter", 13, Some("\r"));
     }
 
     /// Goes to a page of the navigation: by its keys, or without scripts by its link.

@@ -13,8 +13,8 @@
 //! * `--axe FILE`: axe-core (`npm pack axe-core`, package/axe.min.js), which judges each page in both themes
 //! * `--pictures FOLDER`: where a picture of each page in both themes is written
 //!
-//! Everything is done by keys, and found by visible text. A step is a page with the keys that lead to it, or keys that
-//! lead to none. The server needs tokens; the logins are not counted. A crash of the server comes in the end. Writes
+//! Everything is done by keys, and found by visible text. A step is a page with the keys that lead to it.
+//! The server needs tokens; the logins are not counted. A crash of the server comes in the end. Writes
 //! lab/results/sight.tsv, and exits with 1 if a number is not reached.
 
 #![allow(clippy::unwrap_used, reason = "an example that cannot go on has failed")]

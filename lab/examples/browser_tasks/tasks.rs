@@ -255,19 +255,11 @@ pub(crate) fn last_night(browser: &mut Browser, stand: &Stand, most: &RefusedKey
     browser.go("Policies");
     browser.walk("the policy", |focus| focus.tag == "A" && focus.text == *policy);
     browser.enter(policy);
-    browser.walk("the table of the day", |focus| {
-        focus.tag == "SUMMARY" && focus.section.starts_with("Last 24 hours")
-    });
-    browser.unfold();
     let text = browser.text();
     let spent = browser.spent();
-    // Time, passed, refused, the newest first.
-    let points = text.lines().filter(|line| line.split('\t').count() == 3 && line.contains(':'));
-    let mut begun =
-        points.filter(|line| line.rsplit('\t').next().and_then(number).is_some_and(|refused| refused > 0.0));
-    let begun = begun.next_back().and_then(|line| line.split('\t').next());
-    let answer =
-        begun.map_or_else(|| "no time with refusals".to_owned(), |at| format!("since {}", at.trim()));
+    let of_the_day = text.lines().find(|line| line.starts_with("Requests a second in the last 24 hours"));
+    let begun = of_the_day.and_then(|line| line.split_once("refused something "));
+    let answer = begun.map_or_else(|| "no time with refusals".to_owned(), |(_, when)| when.trim().to_owned());
     rows.task("8 after a crash: when", MOST, spent, &answer, begun.is_some());
 }
 

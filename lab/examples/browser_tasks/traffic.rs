@@ -162,10 +162,12 @@ impl Traffic {
     }
 
     /// How many addresses the policy per-ip would have refused something under another limit and has not, by a plain
-    /// computation over all requests that the policy is about.
+    /// computation over all requests that the policy is about and no other refused.
     pub(crate) fn newly_refused(&self, per_second: f64, burst: f64) -> usize {
         let asked = self.shared.asked.lock().unwrap();
-        let of_api = asked.iter().filter(|asked| asked.attribute("request.path").starts_with("/api/"));
+        let is_its = |asked: &&Asked| !asked.is_refused() || asked.policy == "per-ip";
+        let of_api =
+            asked.iter().filter(|asked| asked.attribute("request.path").starts_with("/api/")).filter(is_its);
         let mut full_at: HashMap<&str, f64> = HashMap::new();
         let (mut then, mut tried) = (HashSet::new(), HashSet::new());
         for one in of_api {

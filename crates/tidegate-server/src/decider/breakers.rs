@@ -209,7 +209,7 @@ impl Breakers {
 
     fn listed(&self, live: &ActiveConfig, seen: KeyedView) -> Option<ListedBreaker> {
         let noted = self.notes.lock().get(&seen.key).cloned();
-        listed_of(live, noted.unwrap_or(Noted { seen, since: None }))
+        listed_of(live, noted.unwrap_or(Noted { seen, since: None, opened: 0 }))
     }
 
     async fn look(

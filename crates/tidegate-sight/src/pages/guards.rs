@@ -151,6 +151,8 @@ fn tile(ctx: &Context<'_>, breaker: &Value, key: Option<&[(String, String)]>) ->
             p { (calls(&breaker["calls"])) }
             @if let Some(since) = at("since") { p { "Since " (moment(since, ctx.now)) ", " (ago(since, ctx.now)) } }
             (cause(breaker))
+            @let opened = whole(&breaker["opened"]);
+            @if opened > 0 { p { "Opened " (count(opened)) @if opened == 1 { " time" } @else { " times" } " since the start" } }
             @if let Some(until) = at("until") {
                 p {
                     @if state.forced { "Until " } @else { "Tries the service at " }

@@ -75,7 +75,7 @@ const showRow = (row, policy) => {
     passed: number(rates.allowed + rates.delayed + rates.over), denied: number(rates.denied),
     mark: policy.unusual ? "▲ " : "", would: rates.would_deny > 0 ? ` (+${number(rates.would_deny)})` : "",
     share: percent(policy.denied_share), keys: grouped(policy.keys_refused),
-    hottest: policy.hottest?.key ?? "–",
+    most_refused: policy.most_refused ?? "–", hottest: policy.hottest?.key ?? "–",
     of_rate: policy.hottest?.of_rate == null ? "–" : percent(policy.hottest.of_rate),
   });
   draw(row.querySelector("svg"), policy.line, 24, 120, 24);

@@ -80,8 +80,10 @@ pub(super) async fn live(ctx: &Context<'_>) -> Result<Value, PageError> {
         *shown = verdict.into();
     }
     for policy in seen.pointer_mut("/policies").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(key) = policy.pointer_mut("/hottest/key") {
-            *key = shown_key(text(key)).into();
+        for place in ["/hottest/key", "/most_refused"] {
+            if let Some(key) = policy.pointer_mut(place).filter(|key| key.is_string()) {
+                *key = shown_key(text(key)).into();
+            }
         }
     }
     let cells = |canary: &Value| {
@@ -233,7 +235,7 @@ fn policies(seen: &Value, words: &HashMap<String, PolicyWords>, window: &str, mo
                     caption { "Policies that decided something in the last " (window) ", what is unusual first" }
                     (columns(&[
                         ("Policy", false), ("Mode", false), ("Limit", false), ("Passed/s", true), ("Refused/s", true),
-                        ("Refused", true), ("Usual", false), ("Keys refused", true), ("Hottest key", false), ("Of its rate", true),
+                        ("Refused", true), ("Usual", false), ("Keys refused", true), ("Refused most", false), ("Hottest key", false), ("Of its rate", true),
                         (window, false), ("More", false),
                     ]))
                     tbody { @for line in &lines { (line) } }
@@ -270,11 +272,13 @@ fn row(policy: &Value, words: Option<&PolicyWords>, window: &str) -> Markup {
             td class="n" data-cell="share" { (percent(num(&policy["denied_share"]))) }
             td { (usual(&policy["usual"])) }
             td class="n" data-cell="keys" { (count(whole(&policy["keys_refused"]))) }
+            td { a href=(url("/ui/keys", &[("policy", title), ("by", "denied")])) {
+                code data-cell="most_refused" { (policy["most_refused"].as_str().map_or_else(|| "–".to_owned(), shown_key)) }
+            } }
             (hottest(title, &policy["hottest"]))
             td { (sparkline(&points, &format!("{} in the last {window}", cut(title, 60)))) }
             td {
-                a href=(url("/ui/keys", &[("policy", title), ("by", "denied")])) { "who" }
-                " · " a href="/ui/why" { "why" }
+                a href="/ui/why" { "why" }
                 " · " a href=(lab_path(title)) { "lab" }
             }
         }

@@ -37,6 +37,10 @@ pub(crate) fn chart(points: &[(u64, f64, f64)], label: &str, now: u64) -> Markup
                 @if let (Some((from, ..)), Some((to, ..))) = (points.first(), points.last()) {
                     ", " (moment(*from, now)) " to " (moment(*to, now))
                 }
+                @let mut refusals = points.iter().filter(|(_, _, refused)| *refused > 0.0).map(|(at, ..)| *at);
+                @if let Some(first) = refusals.next() {
+                    "; refused something from " (moment(first, now)) " to " (moment(refusals.next_back().unwrap_or(first), now))
+                }
             }
             @if !points.is_empty() {
                 details {

@@ -166,6 +166,10 @@ impl Shown<'_> {
                 "of_rate": board.share_of_rate(policy, units).map(rounded),
             })
         });
+        // A list of a minute or two; without a refusal in the last minute it is of the past.
+        let most_refused = (minute.of(Series::Denied) > 0).then(|| busiest.most_refused(policy)).flatten();
+        let most_refused = most_refused
+            .map(|(first, _)| shown_key(busiest.name_of(policy, first.key).as_ref(), first.key, self.reveal));
         json!({
             "name": board.name_of(policy).as_deref(),
             "per_second": {
@@ -181,6 +185,7 @@ impl Shown<'_> {
             "usual": self.state.usual(Some(policy)).map(usual),
             "unusual": self.state.unusual_since(Some(policy)).is_some(),
             "keys_refused": board.keys_refused(policy),
+            "most_refused": most_refused,
             "hottest": hottest,
         })
     }

@@ -118,6 +118,8 @@ pub(crate) struct Noted {
     pub(crate) seen: KeyedView,
     /// `None` if this process did not see it enter its state.
     pub(crate) since: Option<Tick>,
+    /// How often it was seen to open since this process started, as long as it is noted.
+    pub(crate) opened: u64,
 }
 
 /// The changes of a breaker since it was last seen.
@@ -256,7 +258,9 @@ impl BreakerNotes {
             Condition::Open { since, .. } => Some(since),
             _ => (before.is_some() || first.entered_now).then_some(seen.at),
         };
-        noted.insert(seen.key.clone(), Noted { seen, since });
+        let opened = noted.get(&seen.key).map_or(0, |before| before.opened)
+            + u64::from(matches!(seen.view.condition, Condition::Open { .. }));
+        noted.insert(seen.key.clone(), Noted { seen, since, opened });
         let from = before.or(if first.same_before { None } else { Some("closed") });
         BreakerChange { from, would_open }
     }

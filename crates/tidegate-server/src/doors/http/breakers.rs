@@ -222,6 +222,7 @@ fn breaker_json(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
         "mode": mode(one.mode),
         "state": view.condition.as_str(),
         "since": one.noted.since.and_then(at),
+        "opened": one.noted.opened,
         "calls": calls(view.totals),
     });
     match view.condition {
