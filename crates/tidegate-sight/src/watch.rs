@@ -47,7 +47,7 @@ use crate::busiest::{Busiest, Named};
 use crate::canary::Canaries;
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Ended, Event, Feed};
-use crate::history::{History, MOST_ALERTS, MOST_CHANGES};
+use crate::history::{History, MOST_ALERTS, MOST_CHANGES, NoteOf};
 use crate::lab::{self, Limit, NotTried};
 use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
@@ -186,6 +186,7 @@ impl Watch {
     /// Writes what is not in the files of the history and the record yet: for the end of the server. What comes later is
     /// not written. Dropping the watch does the same.
     pub fn close(&self) {
+        self.keep_keys();
         if let Some(record) = &self.record {
             record.close();
         }
@@ -205,7 +206,7 @@ impl Watch {
             }
             record
         });
-        Self {
+        let watch = Self {
             record,
             feed: Feed::new(),
             told: Mutex::default(),
@@ -220,7 +221,32 @@ impl Watch {
             live: watch::Sender::new("{}".into()),
             server: OnceLock::new(),
             begun,
+        };
+        watch.find_keys();
+        watch
+    }
+
+    /// Learns the hours of keys that an earlier process kept, once. Returns whether there were any.
+    fn find_keys(&self) -> bool {
+        let found = self.history.found_note(NoteOf::Keys);
+        if let Some(text) = &found {
+            self.state.lock().busiest.learn_hours(text);
         }
+        found.is_some()
+    }
+
+    /// Keeps the hours of keys, if there is a folder.
+    fn keep_keys(&self) {
+        if self.history.is_written().is_none() {
+            return;
+        }
+        let text = {
+            let state = self.state.lock();
+            state.busiest.hours_text(&state.board, NoteOf::Keys.most_bytes())
+        };
+        self.history.put_note(NoteOf::Keys, &text);
+        // Not a minute later: together they would be two minutes old.
+        self.history.write_soon();
     }
 
     /// Counts what has happened, and ends the second if its time is over. `now_ms` is in milliseconds since 1970,
@@ -318,6 +344,10 @@ impl Watch {
         for (policy, name) in due {
             let usual = usual::usual(&self.history, name.as_deref(), now);
             self.state.lock().judged.entry(policy).or_default().usual = usual;
+        }
+        // Also of a file that was opened later than at the start.
+        if self.find_keys() || now / 60 != at / 60 {
+            self.keep_keys();
         }
         self.judge_alerts(now, vitals, breakers, span.server.of(ServerSeries::Dropped));
         if now / 60 != at / 60 {
@@ -588,6 +618,12 @@ impl Sight for Watch {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             response
         })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -68,21 +68,24 @@ pub(crate) fn busiest(watch: &Watch, query: &Pairs<'_>, reveal: bool) -> Result<
     let window = query.window(86_400, "use 1m, 15m or 24h")?;
     let limit = query.limit(20, 500)?;
     let state = watch.state.lock();
-    let policy = match query.value("policy") {
-        None => None,
-        Some(name) => Some(state.board.number_of(name).ok_or_else(unknown_policy)?),
-    };
+    let policy = query.value("policy");
+    if let Some(name) = policy
+        && state.board.number_of(name).is_none()
+        && !state.busiest.has_found(name)
+    {
+        return Err(unknown_policy());
+    }
     let keys: Vec<Value> = state
         .busiest
-        .read(by, window, policy, limit)
+        .listed(by, window, policy, limit, &state.board)
         .into_iter()
-        .map(|busy| {
+        .map(|listed| {
             json!({
-                "policy": state.board.name_of(busy.policy).as_deref(),
-                "key": live::shown_key(busy.name.as_ref(), busy.key, reveal),
-                "count": busy.count,
-                "error": busy.error,
-                "per_second": live::rounded(busy.per_second),
+                "policy": listed.policy.as_deref(),
+                "key": live::shown_key(listed.name.as_ref(), listed.key, reveal),
+                "count": listed.count as u64,
+                "error": listed.error as u64,
+                "per_second": live::rounded(listed.per_second),
             })
         })
         .collect();
