@@ -47,7 +47,7 @@ use crate::busiest::{Busiest, Named};
 use crate::canary::Canaries;
 use crate::changes::Changes;
 use crate::feed::{EVENTS, Ended, Event, Feed};
-use crate::history::{History, MOST_ALERTS, MOST_CHANGES, NoteOf};
+use crate::history::{History, MOST_ALERTS, MOST_CHANGES};
 use crate::lab::{self, Limit, NotTried};
 use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
@@ -224,29 +224,6 @@ impl Watch {
         };
         watch.find_keys();
         watch
-    }
-
-    /// Learns the hours of keys that an earlier process kept, once. Returns whether there were any.
-    fn find_keys(&self) -> bool {
-        let found = self.history.found_note(NoteOf::Keys);
-        if let Some(text) = &found {
-            self.state.lock().busiest.learn_hours(text);
-        }
-        found.is_some()
-    }
-
-    /// Keeps the hours of keys, if there is a folder.
-    fn keep_keys(&self) {
-        if self.history.is_written().is_none() {
-            return;
-        }
-        let text = {
-            let state = self.state.lock();
-            state.busiest.hours_text(&state.board, NoteOf::Keys.most_bytes())
-        };
-        self.history.put_note(NoteOf::Keys, &text);
-        // Not a minute later: together they would be two minutes old.
-        self.history.write_soon();
     }
 
     /// Counts what has happened, and ends the second if its time is over. `now_ms` is in milliseconds since 1970,

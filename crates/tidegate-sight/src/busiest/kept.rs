@@ -274,7 +274,8 @@ impl Busiest {
         }
         for hour in self.found.0.iter().filter(|hour| hour.span.to > from && hour.span.from <= self.now) {
             *oldest = (*oldest).min(hour.span.from);
-            let is_asked = |list: &&List| list.by == by && policy.is_none_or(|policy| *list.policy == *policy);
+            let is_asked =
+                |list: &&List| list.by == by && policy.is_none_or(|policy| *list.policy == *policy);
             for list in hour.lists.iter().filter(is_asked) {
                 for key in &list.keys {
                     let at = (Arc::clone(&list.policy), Arc::clone(&key.named.digest));

@@ -30,8 +30,8 @@ pub(crate) const DAMAGED: &str = "history.redb.damaged";
 pub(crate) const MOST_IN_FILE: u64 = 64 << 20;
 
 /// The most bytes of blocks, with their names. Beyond, the oldest hour goes.
-pub(crate) const MOST_STORED: u64 =
-    MOST_IN_FILE / 2 - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_CANARIES_BYTES + MOST_NOTES_BYTES) as u64;
+pub(crate) const MOST_STORED: u64 = MOST_IN_FILE / 2
+    - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_CANARIES_BYTES + MOST_NOTES_BYTES) as u64;
 
 /// The same without a folder: what is in memory is at most four times as much.
 pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;

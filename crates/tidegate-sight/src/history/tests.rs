@@ -327,11 +327,18 @@ fn a_note_is_on_disk_when_that_is_waited_for_and_is_found_once() {
     drop(history);
     for (folder, text) in [(&folder, "two"), (&killed, "one")] {
         let history = open(folder.path());
-        assert_eq!((history.found_note(NoteOf::Alerts).as_deref(), history.found_note(NoteOf::Alerts)), (Some(text), None));
+        assert_eq!(
+            (history.found_note(NoteOf::Alerts).as_deref(), history.found_note(NoteOf::Alerts)),
+            (Some(text), None)
+        );
         history.put_note(NoteOf::Alerts, &"x".repeat(NoteOf::Alerts.most_bytes() + 1));
         history.put_change(1, "something else to write");
         drop(history);
-        assert_eq!(open(folder.path()).found_note(NoteOf::Alerts).as_deref(), Some(text), "a longer one is not kept");
+        assert_eq!(
+            open(folder.path()).found_note(NoteOf::Alerts).as_deref(),
+            Some(text),
+            "a longer one is not kept"
+        );
     }
 }
 

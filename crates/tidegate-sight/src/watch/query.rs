@@ -1,4 +1,4 @@
-//! Answers the queries about the history and the busiest keys.
+//! Answers the queries about the history and the busiest keys, and keeps the hours of those over restarts.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::live;
 use crate::busiest::By;
-use crate::history::Step;
+use crate::history::{NoteOf, Step};
 use crate::numbers::{Counts, Series, ServerCounts, ServerSeries};
 use crate::watch::Watch;
 
@@ -90,6 +90,31 @@ pub(crate) fn busiest(watch: &Watch, query: &Pairs<'_>, reveal: bool) -> Result<
         })
         .collect();
     Ok(json!({ "by": by.word(), "window_s": window.as_secs(), "keys": keys }))
+}
+
+impl Watch {
+    /// Learns the hours of keys that an earlier process kept, once. Returns whether there were any.
+    pub(super) fn find_keys(&self) -> bool {
+        let found = self.history.found_note(NoteOf::Keys);
+        if let Some(text) = &found {
+            self.state.lock().busiest.learn_hours(text);
+        }
+        found.is_some()
+    }
+
+    /// Keeps the hours of keys, if there is a folder.
+    pub(super) fn keep_keys(&self) {
+        if self.history.is_written().is_none() {
+            return;
+        }
+        let text = {
+            let state = self.state.lock();
+            state.busiest.hours_text(&state.board, NoteOf::Keys.most_bytes())
+        };
+        self.history.put_note(NoteOf::Keys, &text);
+        // Not a minute later: together they would be two minutes old.
+        self.history.write_soon();
+    }
 }
 
 /// A status and what is wrong with a query.
