@@ -29,7 +29,7 @@ pub(crate) use self::delivery::Delivery;
 use self::messages::{GROUP_INTERVAL, Outbox, Standing};
 pub(crate) use self::rules::{Before, Key, RolledBack, Second, UnusualPolicy};
 use self::rules::{Found, Rule, Rules};
-use crate::history::History;
+use crate::history::{History, NoteOf};
 
 /// Alerts that are kept, and for how many seconds.
 const MOST: usize = 1_000;
@@ -247,9 +247,9 @@ impl Alerts {
             silences: VecDeque::new(),
             outbox: Outbox::new(&delivery.kinds(), delivery.link()),
         };
-        if let Some(note) = history.found_note() {
+        if let Some(note) = history.found_note(NoteOf::Alerts) {
             state.learn(&note, now);
-            history.put_note(&state.note());
+            history.put_note(NoteOf::Alerts, &state.note());
         }
         Self { history, state: Mutex::new(state), delivery }
     }
@@ -276,9 +276,9 @@ impl Alerts {
         let mut state = self.state.lock();
         let state = &mut *state;
         // Of a file that was opened later than at the start.
-        if let Some(note) = self.history.found_note() {
+        if let Some(note) = self.history.found_note(NoteOf::Alerts) {
             state.learn(&note, now);
-            self.history.put_note(&state.note());
+            self.history.put_note(NoteOf::Alerts, &state.note());
         }
         let found = state.rules.second(second);
         self.follow(state, &found, now);
@@ -293,7 +293,7 @@ impl Alerts {
         let messages = state.outbox.second(now, &standing.collect::<Vec<_>>());
         if messages.iter().any(|message| !message.replaces) {
             // A server that crashes again and again must not tell of it more often than another.
-            self.history.put_note(&state.note());
+            self.history.put_note(NoteOf::Alerts, &state.note());
             self.history.write_soon();
         }
         for message in messages {
@@ -313,7 +313,7 @@ impl Alerts {
             shift(&mut silence.until, by);
         }
         outbox.follow_step(by);
-        self.history.put_note(&state.note());
+        self.history.put_note(NoteOf::Alerts, &state.note());
     }
 
     fn follow(&self, state: &mut State, found: &[Found], now: u64) {
@@ -474,7 +474,7 @@ impl Alerts {
                     let (from, until) = (now, now.saturating_add(lasts));
                     let (who, reason) = (who.to_owned(), reason.clone());
                     state.silences.push_back(Silence { rule, policy, from, until, who, reason });
-                    self.history.put_note(&state.note());
+                    self.history.put_note(NoteOf::Alerts, &state.note());
                 }
                 let text = format!("{about} are silenced for {} min{}", lasts / 60, self.written());
                 Ok(Done { reason, text })
@@ -487,7 +487,7 @@ impl Alerts {
                     if state.silences.len() == before {
                         return Err(format!("{about} are not silenced by themselves"));
                     }
-                    self.history.put_note(&state.note());
+                    self.history.put_note(NoteOf::Alerts, &state.note());
                 }
                 let text = format!("{about} are no longer silenced{}", self.written());
                 Ok(Done { reason: String::new(), text })
@@ -500,7 +500,7 @@ impl Alerts {
                         return Err(why.to_owned());
                     }
                     let messages = state.outbox.test(now);
-                    self.history.put_note(&state.note());
+                    self.history.put_note(NoteOf::Alerts, &state.note());
                     messages
                 };
                 if messages.is_empty() {

@@ -4,6 +4,8 @@
 //! Callers choose how many keys there are, so each list is a [`Sketch`] of a fixed size. Lists are ordered by the lower
 //! bound of a key's count, since in a flood of new keys every key has a large count and an error that is as large.
 
+mod kept;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate_server::{Seen, Verdict};
 
+use self::kept::Found;
 use crate::board::{POLICIES, slot};
 use crate::sketch::{COUNTERS, Sketch, Small};
 
@@ -104,7 +107,7 @@ const WANTED: usize = 256;
 /// The lists of the busiest keys.
 ///
 /// Memory, if 64 policies have 512 keys each for each of the three orders all day: 24 MB for 15 minutes, 5 MB for 24
-/// hours, 7 MB for the current minute and hour; and at most 8 MiB for names. Usual traffic needs a hundredth. An event
+/// hours, 7 MB for the current minute and hour; at most 8 MiB for names, and as much for what earlier processes kept. Usual traffic needs a hundredth. An event
 /// costs some tens of nanoseconds; policies without events cost nothing.
 #[derive(Debug)]
 pub(crate) struct Busiest {
@@ -124,6 +127,7 @@ pub(crate) struct Busiest {
     /// The minutes of the current hour, joined.
     hour: HashMap<(u16, By), Sketch, RandomState>,
     hours: VecDeque<Past>,
+    found: Found,
     names: Names,
 }
 
@@ -177,6 +181,7 @@ impl Busiest {
             minutes: VecDeque::new(),
             hour: HashMap::default(),
             hours: VecDeque::new(),
+            found: Found::default(),
             names: Names::default(),
         }
     }
@@ -283,6 +288,7 @@ impl Busiest {
             keep(&mut self.hours, Past { from: self.hour_from, to: now, lists }, HOURS, HOURS as u64 * 3_600);
             self.hour_from = now;
         }
+        self.found.age(now);
         self.minute_from = now;
         self.share_places();
     }
@@ -318,22 +324,8 @@ impl Busiest {
     ///
     /// Windows of up to 15 minutes are read by the minute, longer ones by the hour.
     pub(crate) fn read(&self, by: By, window: Duration, policy: Option<u16>, most: usize) -> Vec<Busy> {
-        let is_asked = |of: u16, order: By| order == by && policy.is_none_or(|policy| policy == of);
         let each = if policy.is_some() { COUNTERS } else { KEPT };
-        let mut sums = Sums::default();
-        let oldest = self.past(window, |past| {
-            for list in past.lists.iter().filter(|list| is_asked(list.policy, list.by)) {
-                sums.add(list.policy, list.counters.iter().copied().take(each));
-            }
-        });
-        if window.as_secs() > MINUTES as u64 * 60 {
-            for ((policy, _), sketch) in self.hour.iter().filter(|((of, order), _)| is_asked(*of, *order)) {
-                sums.add(*policy, sketch.largest(each).into_iter());
-            }
-        }
-        for place in self.places.iter().filter(|place| is_asked(place.policy, by)) {
-            sums.add(place.policy, place.sketches[by as usize].largest(each).into_iter());
-        }
+        let (sums, oldest) = self.sums(by, window, policy, each);
         let seconds = self.now.saturating_sub(oldest).max(1) as f64;
         let mut keys: Vec<_> = sums.0.into_iter().collect();
         keys.sort_unstable_by(|(key, (count, error)), (other, (other_count, other_error))| {
@@ -350,6 +342,26 @@ impl Busiest {
             name: self.names.of(policy, key),
         };
         keys.into_iter().map(busy).collect()
+    }
+
+    /// Returns the amounts of the `each` first keys of each list of a window, and when the time that was read began.
+    fn sums(&self, by: By, window: Duration, policy: Option<u16>, each: usize) -> (Sums, u64) {
+        let is_asked = |of: u16, order: By| order == by && policy.is_none_or(|policy| policy == of);
+        let mut sums = Sums::default();
+        let oldest = self.past(window, |past| {
+            for list in past.lists.iter().filter(|list| is_asked(list.policy, list.by)) {
+                sums.add(list.policy, list.counters.iter().copied().take(each));
+            }
+        });
+        if window.as_secs() > MINUTES as u64 * 60 {
+            for ((policy, _), sketch) in self.hour.iter().filter(|((of, order), _)| is_asked(*of, *order)) {
+                sums.add(*policy, sketch.largest(each).into_iter());
+            }
+        }
+        for place in self.places.iter().filter(|place| is_asked(place.policy, by)) {
+            sums.add(place.policy, place.sketches[by as usize].largest(each).into_iter());
+        }
+        (sums, oldest)
     }
 
     /// Returns the key with the most refusals of a policy in the last minute or two, and its share of them, from 0 to 1.

@@ -1,5 +1,5 @@
-//! What was: counts of each second, minute and hour, the changes, the alerts with a note about those, and what became of
-//! canaries.
+//! What was: counts of each second, minute and hour, the changes, the alerts, what became of canaries, and notes: what the
+//! alerts and the lists of keys need after a restart.
 //!
 //! | spans | for | where |
 //! |---|---|---|
@@ -33,8 +33,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::codec::Row;
-use self::file::{Location, MOST_IN_MEMORY, MOST_NOTE, MOST_STORED};
-pub(crate) use self::file::{MOST_ALERTS, MOST_CANARIES, MOST_CHANGES};
+use self::file::{Location, MOST_IN_MEMORY, MOST_STORED};
+pub(crate) use self::file::{MOST_ALERTS, MOST_CANARIES, MOST_CHANGES, NoteOf};
 pub(crate) use self::tiers::{DAY, MOST_POLICIES};
 use self::tiers::{Deltas, SERVER, Tier, absorb};
 use self::writer::{Memory, Order, Writer};
@@ -265,16 +265,17 @@ impl History {
         newest.map(|(number, text)| (*number, String::from(&**text))).collect()
     }
 
-    /// Keeps a text in place of the one before; one of more than a mebibyte is not kept. It is in the file within a minute.
-    pub(crate) fn put_note(&self, text: &str) {
-        if text.len() <= MOST_NOTE {
-            self.memory.lock().note.put(text);
+    /// Keeps a text in place of the one before; one that is too long is not kept ([`NoteOf::most_bytes`]). It is in the file
+    /// within a minute.
+    pub(crate) fn put_note(&self, note: NoteOf, text: &str) {
+        if text.len() <= note.most_bytes() {
+            self.memory.lock().notes[note as usize].put(text);
         }
     }
 
     /// Takes the text that the file had when it was first opened; `None`: it was taken, there is none, or no file yet.
-    pub(crate) fn found_note(&self) -> Option<Arc<str>> {
-        self.memory.lock().note.found.take()
+    pub(crate) fn found_note(&self, note: NoteOf) -> Option<Arc<str>> {
+        self.memory.lock().notes[note as usize].found.take()
     }
 
     /// Orders what is not in the file yet to be written now, and does not wait for it.

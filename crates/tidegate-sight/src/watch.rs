@@ -186,6 +186,7 @@ impl Watch {
     /// Writes what is not in the files of the history and the record yet: for the end of the server. What comes later is
     /// not written. Dropping the watch does the same.
     pub fn close(&self) {
+        self.keep_keys();
         if let Some(record) = &self.record {
             record.close();
         }
@@ -205,7 +206,7 @@ impl Watch {
             }
             record
         });
-        Self {
+        let watch = Self {
             record,
             feed: Feed::new(),
             told: Mutex::default(),
@@ -220,7 +221,9 @@ impl Watch {
             live: watch::Sender::new("{}".into()),
             server: OnceLock::new(),
             begun,
-        }
+        };
+        watch.find_keys();
+        watch
     }
 
     /// Counts what has happened, and ends the second if its time is over. `now_ms` is in milliseconds since 1970,
@@ -318,6 +321,10 @@ impl Watch {
         for (policy, name) in due {
             let usual = usual::usual(&self.history, name.as_deref(), now);
             self.state.lock().judged.entry(policy).or_default().usual = usual;
+        }
+        // Also of a file that was opened later than at the start.
+        if self.find_keys() || now / 60 != at / 60 {
+            self.keep_keys();
         }
         self.judge_alerts(now, vitals, breakers, span.server.of(ServerSeries::Dropped));
         if now / 60 != at / 60 {
@@ -588,6 +595,12 @@ impl Sight for Watch {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             response
         })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -2,7 +2,9 @@
 
 use tidegate::Tick;
 
+use super::kept::Listed;
 use super::*;
+use crate::board::Board;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -199,4 +201,118 @@ fn memory_is_bounded() {
     busiest.end_second(3_600);
     let hour: usize = busiest.hours[0].lists.iter().map(|list| size_of_val(&*list.counters)).sum();
     assert!(24 * hour <= 5_000_000, "{hour}");
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+const BEGIN: u64 = 7_200 * 1_000;
+
+/// The bytes that a text may have.
+const MOST: usize = 2 << 20;
+
+fn learn(busiest: &mut Busiest, policy: u16, key: u64, who: &str) {
+    busiest.learn(policy, key, Named::new(who, &format!("#{who}")));
+}
+
+fn names(listed: &[Listed]) -> Vec<(&str, &str, f64)> {
+    let mut names = Vec::new();
+    for Listed { policy, name, count, .. } in listed {
+        names.push((policy.as_deref().unwrap(), name.as_ref().map_or("?", |named| &*named.name), *count));
+    }
+    names
+}
+
+#[test]
+fn hours_of_an_earlier_process_are_joined_by_policy_and_digest_and_age_out() {
+    let (mut board, mut busiest) = (Board::new(BEGIN), Busiest::new(BEGIN));
+    let (login, gone) = (board.policy("login", None), board.policy("gone", None));
+    for (key, who) in [(7, "ann"), (8, "\"bob\"\n")] {
+        learn(&mut busiest, login, key, who);
+    }
+    learn(&mut busiest, gone, 7, "ann");
+    // Ann is refused in the first hour, Bob in the second, which has not ended; nobody knows who the third is.
+    for second in 0..5_400 {
+        busiest.note(&seen(login, Verdict::Denied, 7 + second / 3_600, 1));
+        busiest.note(&seen(login, Verdict::Allowed, 9, 1));
+        busiest.note(&seen(gone, Verdict::Allowed, 7, 2));
+        busiest.end_second(BEGIN + second + 1);
+    }
+    let text = busiest.hours_text(&board, MOST);
+    assert!(!text.contains("?") && text.lines().count() == 4, "{text}");
+
+    // The next process numbers policies and keys in another way.
+    let start = BEGIN + 6_000;
+    let (mut board, mut busiest) = (Board::new(start), Busiest::new(start));
+    board.policy("other", None);
+    let login = board.policy("login", None);
+    busiest.learn_hours(&text);
+    learn(&mut busiest, login, 70, "ann");
+    let denied = |busiest: &Busiest, window: Duration| busiest.listed(By::Denied, window, None, 9, &board);
+    let bob = ("login", "\"bob\"\n", 1_800.0);
+    assert_eq!(names(&denied(&busiest, DAY)), [("login", "ann", 3_600.0), bob]);
+    for second in 0..100 {
+        busiest.note(&seen(login, Verdict::Denied, 70, 1));
+        busiest.note(&seen(login, Verdict::Denied, 71, 1));
+        busiest.end_second(start + second + 1);
+    }
+    let listed = denied(&busiest, DAY);
+    assert_eq!(names(&listed), [("login", "ann", 3_700.0), bob, ("login", "?", 100.0)]);
+    assert_eq!(listed[0].per_second, 3_700.0 / 6_100.0);
+    assert_eq!(names(&denied(&busiest, 15 * MINUTE))[0], ("login", "ann", 100.0), "of this process alone");
+    assert_eq!(busiest.listed(By::Denied, DAY, None, 1, &board).len(), 1);
+    let rate = busiest.listed(By::Rate, DAY, Some("gone"), 9, &board);
+    assert_eq!(names(&rate), [("gone", "ann", 10_800.0)], "a policy that is no longer there");
+    assert!(busiest.has_found("gone") && !busiest.has_found("other"));
+    assert!(busiest.listed(By::Rate, DAY, Some("other"), 9, &board).is_empty());
+
+    // Two parts of an hour become one.
+    let mut third = Busiest::new(start + 200);
+    third.learn_hours(&busiest.hours_text(&board, MOST));
+    third.learn_hours(&third.hours_text(&board, MOST));
+    assert_eq!(names(&denied(&third, DAY)), [("login", "ann", 3_700.0), bob]);
+    assert_eq!(third.hours_text(&board, MOST).lines().count(), 5);
+
+    // The first hour goes a day after its end, then the second; also out of the text.
+    third.end_second(BEGIN + 3_600 + 86_400);
+    assert_eq!(names(&denied(&third, DAY)), [bob, ("login", "ann", 100.0)]);
+    third.end_second(BEGIN + 3_600 + 86_460);
+    assert_eq!(third.hours_text(&board, MOST).lines().count(), 3);
+    third.end_second(start + 86_400 + 160);
+    assert!(denied(&third, DAY).is_empty() && third.hours_text(&board, MOST).is_empty());
+}
+
+#[test]
+fn the_text_of_hours_is_bounded_and_has_the_first_of_each_list() {
+    let (mut board, mut busiest) = (Board::new(BEGIN), Busiest::new(BEGIN));
+    let policies: Vec<u16> = (0..10).map(|number| board.policy(&format!("policy-{number}"), None)).collect();
+    for policy in policies {
+        for key in 0..60 {
+            learn(&mut busiest, policy, key, &format!("{key}-{}", "\u{1}".repeat(200)));
+            (0..60 - key).for_each(|_| busiest.note(&seen(policy, Verdict::Denied, key, 1)));
+        }
+    }
+    busiest.end_second(BEGIN + 60);
+    assert_eq!(busiest.hours_text(&board, MOST).lines().count(), 600);
+    let text = busiest.hours_text(&board, 100_000);
+    assert!((95_000..=100_000).contains(&text.len()), "{}", text.len());
+    let mut next = Busiest::new(BEGIN + 120);
+    next.learn_hours(&text);
+    let listed = next.listed(By::Denied, DAY, None, 999, &board);
+    assert_eq!(listed.len(), text.lines().count());
+    let first = listed.iter().filter(|one| one.count == 60.0).count();
+    assert_eq!(first, 10, "of each policy");
+    assert!(busiest.hours_text(&board, 0).is_empty());
+}
+
+#[test]
+fn what_is_not_a_text_of_hours_is_left_out() {
+    let board = Board::new(BEGIN);
+    let mut busiest = Busiest::new(BEGIN);
+    let good = format!(r##"[{BEGIN},{},"login","denied","ann","#1",5,1]"##, BEGIN + 60);
+    let ahead = good.replace(&BEGIN.to_string(), &u64::MAX.to_string());
+    busiest.learn_hours(&format!("{{}}\n[1,2]\n{good}\n{}\n{ahead}\n\n", good.replace("denied", "size")));
+    let listed = busiest.listed(By::Denied, DAY, None, 9, &board);
+    assert_eq!((names(&listed), listed[0].error), (vec![("login", "ann", 5.0)], 1.0));
+    busiest.end_second(u64::MAX);
+    assert!(busiest.listed(By::Denied, DAY, None, 9, &board).is_empty());
 }

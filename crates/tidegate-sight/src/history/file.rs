@@ -1,5 +1,4 @@
-//! The file of the history, `history.redb`: blocks of counts, the changes, the alerts with a note about those, and what
-//! became of canaries.
+//! The file of the history, `history.redb`: blocks of counts, the changes, the alerts, what became of canaries, and notes.
 //!
 //! It stands beside the counters' file and shares nothing with it. [`redb`] manages it: each write is there completely
 //! or not at all. Each write has a number, which is in the file too: whoever holds counts that a write of that number
@@ -27,12 +26,12 @@ pub(crate) const DAMAGED: &str = "history.redb.damaged";
 
 /// The most bytes of the file, but for the engine's own pages, under a mebibyte. The engine doubles the file when it is
 /// full, and fills pages by half at least, so what is stored stays below half of that: [`MOST_STORED`], the lines and the
-/// note.
+/// notes.
 pub(crate) const MOST_IN_FILE: u64 = 64 << 20;
 
 /// The most bytes of blocks, with their names. Beyond, the oldest hour goes.
-pub(crate) const MOST_STORED: u64 =
-    MOST_IN_FILE / 2 - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_CANARIES_BYTES + MOST_NOTE) as u64;
+pub(crate) const MOST_STORED: u64 = MOST_IN_FILE / 2
+    - (MOST_CHANGES_BYTES + MOST_ALERTS_BYTES + MOST_CANARIES_BYTES + MOST_NOTES_BYTES) as u64;
 
 /// The same without a folder: what is in memory is at most four times as much.
 pub(crate) const MOST_IN_MEMORY: u64 = 4 << 20;
@@ -48,8 +47,44 @@ pub(crate) const MOST_ALERTS_BYTES: usize = 2 << 20;
 /// The most canaries of which it is kept what became of them, and the most bytes of their text: four kilobytes each.
 pub(crate) const MOST_CANARIES: usize = 256;
 pub(crate) const MOST_CANARIES_BYTES: usize = 1 << 20;
-/// The most bytes of the note: a hundred silences, with names and reasons of a kilobyte, escaped.
-pub(crate) const MOST_NOTE: usize = 1 << 20;
+
+/// The most bytes of all notes.
+const MOST_NOTES_BYTES: usize = NoteOf::Alerts.most_bytes() + NoteOf::Keys.most_bytes();
+
+/// A note: one text, which is replaced as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum NoteOf {
+    /// Silences, and which alerts were sent.
+    Alerts,
+    /// The busiest keys of the last hours.
+    Keys,
+}
+
+impl NoteOf {
+    pub(crate) const ALL: [Self; 2] = [Self::Alerts, Self::Keys];
+
+    /// The most bytes of its text; a longer one is not kept.
+    pub(crate) const fn most_bytes(self) -> usize {
+        match self {
+            // A hundred silences, with names and reasons of a kilobyte, escaped.
+            Self::Alerts => 1 << 20,
+            // Some 25,000 keys.
+            Self::Keys => 2 << 20,
+        }
+    }
+
+    /// Its name in the file.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Alerts => "alerts",
+            Self::Keys => "keys",
+        }
+    }
+}
+
+/// By [`NoteOf`].
+pub(crate) type Notes = [Option<Arc<str>>; NoteOf::ALL.len()];
 
 /// The format version that this build writes, and the newest that it reads.
 const FORM: u64 = 1;
@@ -60,9 +95,8 @@ const CHANGES: TableDefinition<'_, u64, &str> = TableDefinition::new("changes");
 /// A file of an earlier build lacks these until the first write.
 const ALERTS: TableDefinition<'_, u64, &str> = TableDefinition::new("alerts");
 const CANARIES: TableDefinition<'_, u64, &str> = TableDefinition::new("canaries");
-/// One text under [`NOTE`]. A file of an earlier build lacks it until the first write.
+/// By [`NoteOf::name`]. A file of an earlier build lacks it, or some of them, until the first write.
 const NOTES: TableDefinition<'_, &str, &str> = TableDefinition::new("notes");
-const NOTE: &str = "alerts";
 const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("state");
 
 /// Where the history is kept.
@@ -85,7 +119,7 @@ pub(crate) struct Opened {
     pub(crate) changes: BTreeMap<u64, Arc<str>>,
     pub(crate) alerts: BTreeMap<u64, Arc<str>>,
     pub(crate) canaries: BTreeMap<u64, Arc<str>>,
-    pub(crate) note: Option<Arc<str>>,
+    pub(crate) notes: Notes,
     pub(crate) extent: Extent,
 }
 
@@ -113,7 +147,7 @@ pub(crate) struct Work<'w> {
     pub(crate) alerts: &'w NewLines,
     pub(crate) canaries: &'w NewLines,
     /// `None`: it stays as it is.
-    pub(crate) note: Option<&'w str>,
+    pub(crate) notes: &'w Notes,
     /// By which age blocks are removed; `None`: by none, because the clock is in doubt.
     pub(crate) now: Option<u64>,
     pub(crate) most_stored: u64,
@@ -133,8 +167,8 @@ fn read(file: EngineFile) -> Result<Opened, FileError> {
     if state.form > FORM {
         return Err(FileError::Newer(format!("its form is {}; this build knows {FORM}", state.form)));
     }
-    let Contents { changes, alerts, canaries, note, extent } = file.contents()?;
-    Ok(Opened { file, written: state.written, changes, alerts, canaries, note, extent })
+    let Contents { changes, alerts, canaries, notes, extent } = file.contents()?;
+    Ok(Opened { file, written: state.written, changes, alerts, canaries, notes, extent })
 }
 
 struct FileState {
@@ -147,7 +181,7 @@ struct Contents {
     changes: BTreeMap<u64, Arc<str>>,
     alerts: BTreeMap<u64, Arc<str>>,
     canaries: BTreeMap<u64, Arc<str>>,
-    note: Option<Arc<str>>,
+    notes: Notes,
     extent: Extent,
 }
 
@@ -192,11 +226,13 @@ impl HistoryFile {
             };
         let changes = lines(&reading.open_table(CHANGES)?)?;
         let (alerts, canaries) = (table(ALERTS)?, table(CANARIES)?);
-        let note = match table_if_there(&reading, NOTES)? {
-            Some(table) => table.get(NOTE)?.map(|text| Arc::from(text.value())),
-            None => None,
-        };
-        Ok(Contents { changes, alerts, canaries, note, extent })
+        let mut notes = Notes::default();
+        if let Some(table) = table_if_there(&reading, NOTES)? {
+            for note in NoteOf::ALL {
+                notes[note as usize] = table.get(note.name())?.map(|text| Arc::from(text.value()));
+            }
+        }
+        Ok(Contents { changes, alerts, canaries, notes, extent })
     }
 
     /// Returns whether the file is still there under its name.
@@ -274,8 +310,10 @@ impl HistoryFile {
                 }
                 table.retain_in(..lines.first, |_, _| false)?;
             }
-            if let Some(note) = work.note {
-                writing.open_table(NOTES)?.insert(NOTE, note)?;
+            for (note, text) in NoteOf::ALL.into_iter().zip(work.notes) {
+                if let Some(text) = text {
+                    writing.open_table(NOTES)?.insert(note.name(), &**text)?;
+                }
             }
             writing.commit()?;
             Ok(Extent { stored, oldest })

@@ -319,20 +319,43 @@ fn what_became_of_canaries_is_kept_and_an_older_file_has_none() {
 fn a_note_is_on_disk_when_that_is_waited_for_and_is_found_once() {
     let (folder, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let history = open(folder.path());
-    assert_eq!(history.found_note(), None);
-    history.put_note("one");
+    assert_eq!(history.found_note(NoteOf::Alerts), None);
+    history.put_note(NoteOf::Alerts, "one");
     assert!(history.write_now());
-    history.put_note("two");
+    history.put_note(NoteOf::Alerts, "two");
     fs::copy(folder.path().join(file::NAME), killed.path().join(file::NAME)).unwrap();
     drop(history);
     for (folder, text) in [(&folder, "two"), (&killed, "one")] {
         let history = open(folder.path());
-        assert_eq!((history.found_note().as_deref(), history.found_note()), (Some(text), None));
-        history.put_note(&"x".repeat(MOST_NOTE + 1));
+        assert_eq!(
+            (history.found_note(NoteOf::Alerts).as_deref(), history.found_note(NoteOf::Alerts)),
+            (Some(text), None)
+        );
+        history.put_note(NoteOf::Alerts, &"x".repeat(NoteOf::Alerts.most_bytes() + 1));
         history.put_change(1, "something else to write");
         drop(history);
-        assert_eq!(open(folder.path()).found_note().as_deref(), Some(text), "a longer one is not kept");
+        assert_eq!(
+            open(folder.path()).found_note(NoteOf::Alerts).as_deref(),
+            Some(text),
+            "a longer one is not kept"
+        );
     }
+}
+
+/// A file of an earlier build has one note.
+#[test]
+fn each_note_is_kept_for_itself_and_one_that_the_file_lacks_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    open(folder.path()).put_note(NoteOf::Alerts, "silences");
+    let history = open(folder.path());
+    assert_eq!(history.found_note(NoteOf::Keys), None);
+    history.put_note(NoteOf::Keys, &"x".repeat(NoteOf::Keys.most_bytes() + 1));
+    history.flush();
+    history.put_note(NoteOf::Keys, "keys");
+    drop(history);
+    let history = open(folder.path());
+    let found = NoteOf::ALL.map(|note| history.found_note(note));
+    assert_eq!(found, [Some("silences".into()), Some("keys".into())]);
 }
 
 /// The process before may still have the file.
@@ -340,15 +363,15 @@ fn a_note_is_on_disk_when_that_is_waited_for_and_is_found_once() {
 fn a_note_of_a_file_that_is_opened_late_is_found_then_and_what_is_newer_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let before = open(folder.path());
-    before.put_note("before");
+    before.put_note(NoteOf::Alerts, "before");
     assert!(before.write_now());
     let (history, why) = History::open(Some(folder.path()), BEGIN);
     assert!(why.unwrap().contains("another process"));
-    history.put_note("newer");
+    history.put_note(NoteOf::Alerts, "newer");
     assert!(!history.write_now(), "it cannot be written yet");
     drop(before);
     assert!(history.write_now());
-    assert_eq!(history.found_note().as_deref(), Some("before"));
+    assert_eq!(history.found_note(NoteOf::Alerts).as_deref(), Some("before"));
     drop(history);
-    assert_eq!(open(folder.path()).found_note().as_deref(), Some("newer"));
+    assert_eq!(open(folder.path()).found_note(NoteOf::Alerts).as_deref(), Some("newer"));
 }

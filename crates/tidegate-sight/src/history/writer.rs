@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::codec::Packer;
 use super::file::{
     self, Extent, HistoryFile, Location, MOST_ALERTS, MOST_ALERTS_BYTES, MOST_CANARIES, MOST_CANARIES_BYTES,
-    MOST_CHANGES, MOST_CHANGES_BYTES, NewLines, Work,
+    MOST_CHANGES, MOST_CHANGES_BYTES, NewLines, NoteOf, Notes, Work,
 };
 use super::tiers::{Deltas, LastQuarter, MOST_WAITING};
 
@@ -41,7 +41,8 @@ pub(crate) struct Memory {
     pub(crate) changes: Lines<MOST_CHANGES, MOST_CHANGES_BYTES>,
     pub(crate) alerts: Lines<MOST_ALERTS, MOST_ALERTS_BYTES>,
     pub(crate) canaries: Lines<MOST_CANARIES, MOST_CANARIES_BYTES>,
-    pub(crate) note: Note,
+    /// By [`NoteOf`].
+    pub(crate) notes: [Note; NoteOf::ALL.len()],
     /// Whether the last write succeeded.
     pub(crate) up: bool,
 }
@@ -172,7 +173,9 @@ impl Writer {
         memory.changes.found(opened.changes);
         memory.alerts.found(opened.alerts);
         memory.canaries.found(opened.canaries);
-        memory.note.found(opened.note);
+        for (note, in_file) in memory.notes.iter_mut().zip(opened.notes) {
+            note.found(in_file);
+        }
         memory.extent = opened.extent;
         memory.file = Some(Arc::new(opened.file));
         Ok(())
@@ -205,7 +208,7 @@ impl Writer {
             self.detach();
             return Err("somebody has removed the file".to_owned());
         }
-        let (writing, [changes, alerts, canaries], note, extent, now) = {
+        let (writing, [changes, alerts, canaries], notes, extent, now) = {
             let mut locked = self.memory.lock();
             let memory = &mut *locked;
             let lines = [
@@ -213,16 +216,16 @@ impl Writer {
                 memory.alerts.take_unwritten(),
                 memory.canaries.take_unwritten(),
             ];
-            let note = memory.note.take_unwritten();
-            let has_lines = lines.iter().any(|lines| !lines.new.is_empty()) || note.is_some();
-            if memory.waiting.is_empty() && !has_lines {
+            let notes: Notes = memory.notes.each_mut().map(Note::take_unwritten);
+            let has_lines = lines.iter().any(|lines| !lines.new.is_empty());
+            if memory.waiting.is_empty() && !has_lines && notes.iter().all(Option::is_none) {
                 return Ok(());
             }
             let deltas = Arc::new(mem::take(&mut memory.waiting));
             let writing = Writing { number: memory.next, deltas };
             memory.next += 1;
             memory.writing = Some(writing.clone());
-            (writing, lines, note, memory.extent, memory.now)
+            (writing, lines, notes, memory.extent, memory.now)
         };
         let work = Work {
             number: writing.number,
@@ -230,7 +233,7 @@ impl Writer {
             changes: &changes,
             alerts: &alerts,
             canaries: &canaries,
-            note: note.as_deref(),
+            notes: &notes,
             now: self.age_counts(now).then_some(now),
             most_stored: self.most_stored,
         };

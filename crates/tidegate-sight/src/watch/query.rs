@@ -1,4 +1,4 @@
-//! Answers the queries about the history and the busiest keys.
+//! Answers the queries about the history and the busiest keys, and keeps the hours of those over restarts.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::live;
 use crate::busiest::By;
-use crate::history::Step;
+use crate::history::{NoteOf, Step};
 use crate::numbers::{Counts, Series, ServerCounts, ServerSeries};
 use crate::watch::Watch;
 
@@ -68,25 +68,53 @@ pub(crate) fn busiest(watch: &Watch, query: &Pairs<'_>, reveal: bool) -> Result<
     let window = query.window(86_400, "use 1m, 15m or 24h")?;
     let limit = query.limit(20, 500)?;
     let state = watch.state.lock();
-    let policy = match query.value("policy") {
-        None => None,
-        Some(name) => Some(state.board.number_of(name).ok_or_else(unknown_policy)?),
-    };
+    let policy = query.value("policy");
+    if let Some(name) = policy
+        && state.board.number_of(name).is_none()
+        && !state.busiest.has_found(name)
+    {
+        return Err(unknown_policy());
+    }
     let keys: Vec<Value> = state
         .busiest
-        .read(by, window, policy, limit)
+        .listed(by, window, policy, limit, &state.board)
         .into_iter()
-        .map(|busy| {
+        .map(|listed| {
             json!({
-                "policy": state.board.name_of(busy.policy).as_deref(),
-                "key": live::shown_key(busy.name.as_ref(), busy.key, reveal),
-                "count": busy.count,
-                "error": busy.error,
-                "per_second": live::rounded(busy.per_second),
+                "policy": listed.policy.as_deref(),
+                "key": live::shown_key(listed.name.as_ref(), listed.key, reveal),
+                "count": listed.count as u64,
+                "error": listed.error as u64,
+                "per_second": live::rounded(listed.per_second),
             })
         })
         .collect();
     Ok(json!({ "by": by.word(), "window_s": window.as_secs(), "keys": keys }))
+}
+
+impl Watch {
+    /// Learns the hours of keys that an earlier process kept, once. Returns whether there were any.
+    pub(super) fn find_keys(&self) -> bool {
+        let found = self.history.found_note(NoteOf::Keys);
+        if let Some(text) = &found {
+            self.state.lock().busiest.learn_hours(text);
+        }
+        found.is_some()
+    }
+
+    /// Keeps the hours of keys, if there is a folder.
+    pub(super) fn keep_keys(&self) {
+        if self.history.is_written().is_none() {
+            return;
+        }
+        let text = {
+            let state = self.state.lock();
+            state.busiest.hours_text(&state.board, NoteOf::Keys.most_bytes())
+        };
+        self.history.put_note(NoteOf::Keys, &text);
+        // Not a minute later: together they would be two minutes old.
+        self.history.write_soon();
+    }
 }
 
 /// A status and what is wrong with a query.

@@ -2,6 +2,8 @@
 
 mod alarms;
 
+use std::fs;
+
 use tidegate::Quota;
 use tidegate_server::{Canary, Verdict};
 
@@ -196,6 +198,56 @@ fn names_are_learned_when_they_are_wanted_and_shown_to_whoever_may_see_them() {
     assert_eq!((key(false), key(true)), (json!("#0123456789abcdef"), json!("client.ip=203.0.113.9")));
     let live = watch.live();
     assert!(!live.borrow().contains("203.0.113.9"));
+}
+
+/// An end in good order loses nothing; after `kill -9` the file is what the last minute left.
+#[test]
+fn the_keys_of_the_night_are_listed_after_a_restart_and_a_kill() {
+    let [folder, killed] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let open = |folder: &Path, now: u64| {
+        let delivery = Delivery::new(&AlertSettings::default()).unwrap();
+        let watch = Watch::new(Some(folder), delivery, now, mpsc::sync_channel(1).0);
+        watch.begin(Arc::new(MadeUp::default()));
+        watch
+    };
+    let keys = |watch: &Watch, query: &str, reveal: bool| {
+        let answer = watch.read("/v1/busiest", query, reveal).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let keys = answer["keys"].as_array().unwrap();
+        keys.iter().map(|key| (key["key"].clone(), key["count"].clone())).collect::<Vec<_>>()
+    };
+    let night = open(folder.path(), NOW);
+    let policy = night.policy("per-ip", None);
+    night.named(policy, 7, "client.ip=203.0.113.9", "#0123456789abcdef");
+    for second in 0..90 {
+        saw(&night, policy, Verdict::Denied, 7);
+        saw(&night, policy, Verdict::Allowed, 7);
+        night.turn((NOW + second + 1) * 1_000);
+        if second == 70 {
+            night.history.flush();
+            fs::copy(folder.path().join("history.redb"), killed.path().join("history.redb")).unwrap();
+        }
+    }
+    drop(night);
+    let morning = NOW + 8 * 3_600;
+    for (folder, count) in [(&folder, 90), (&killed, 60)] {
+        // The second start finds what the first wrote again.
+        for start in [morning, morning + 600] {
+            let watch = open(folder.path(), start);
+            let (digest, name) = (json!("#0123456789abcdef"), json!("client.ip=203.0.113.9"));
+            for by in ["denied", "rate"] {
+                let query = format!("w=24h&by={by}");
+                assert_eq!(keys(&watch, &query, false), [(digest.clone(), json!(count))]);
+                assert_eq!(keys(&watch, &query, true), [(name.clone(), json!(count))]);
+            }
+            assert!(keys(&watch, "w=15m", true).is_empty());
+            assert_eq!(keys(&watch, "w=24h&policy=per-ip", true).len(), 1, "it is not in force");
+            (1..62).for_each(|second| _ = watch.turn((start + second) * 1_000));
+            watch.history.flush();
+        }
+        let next_day = open(folder.path(), NOW + 90_000);
+        assert!(keys(&next_day, "w=24h", true).is_empty());
+    }
 }
 
 #[test]
