@@ -44,14 +44,10 @@ impl By {
 /// A key and its count.
 #[derive(Clone, Debug)]
 pub(crate) struct Busy {
-    pub(crate) policy: u16,
     pub(crate) key: u64,
     /// At least `count - error`; at most `count` in the minutes in which the key was listed.
     pub(crate) count: u64,
     pub(crate) error: u64,
-    /// `count` over the time that was read, which is up to a minute longer than asked for, or an hour if more than 15
-    /// minutes are asked for.
-    pub(crate) per_second: f64,
     /// `None`: not known yet. It is asked for at the key's next event.
     pub(crate) name: Option<Named>,
 }
@@ -325,8 +321,7 @@ impl Busiest {
     /// Windows of up to 15 minutes are read by the minute, longer ones by the hour.
     pub(crate) fn read(&self, by: By, window: Duration, policy: Option<u16>, most: usize) -> Vec<Busy> {
         let each = if policy.is_some() { COUNTERS } else { KEPT };
-        let (sums, oldest) = self.sums(by, window, policy, each);
-        let seconds = self.now.saturating_sub(oldest).max(1) as f64;
+        let (sums, _) = self.sums(by, window, policy, each);
         let mut keys: Vec<_> = sums.0.into_iter().collect();
         keys.sort_unstable_by(|(key, (count, error)), (other, (other_count, other_error))| {
             let by_least = (other_count - other_error).total_cmp(&(count - error));
@@ -334,11 +329,9 @@ impl Busiest {
         });
         keys.truncate(most);
         let busy = |((policy, key), (count, error)): ((u16, u64), (f64, f64))| Busy {
-            policy,
             key,
             count: count as u64,
             error: error as u64,
-            per_second: count / seconds,
             name: self.names.of(policy, key),
         };
         keys.into_iter().map(busy).collect()

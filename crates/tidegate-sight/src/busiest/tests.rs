@@ -28,11 +28,11 @@ fn keys_are_found_by_refusals_nearness_and_rate() {
     }
     busiest.end_second(6_010);
     let denied = busiest.read(By::Denied, MINUTE, None, 1);
-    assert_eq!((denied[0].policy, denied[0].key), (1, 7));
+    assert_eq!(denied[0].key, 7);
     assert!(denied[0].count >= 2_000 && denied[0].count - denied[0].error <= 2_000);
     assert_eq!(keys(&busiest.read(By::Near, MINUTE, Some(2), 9)), [(8, 2_000)]);
     let rate = busiest.read(By::Rate, MINUTE, None, 9);
-    assert_eq!((keys(&rate), rate[0].per_second), (vec![(8, 100_000)], 10_000.0));
+    assert_eq!(keys(&rate), [(8, 100_000)]);
     assert!(busiest.read(By::Near, MINUTE, Some(1), 9).is_empty());
     let (first, share) = busiest.most_refused(1).unwrap();
     assert!(first.key == 7 && share > 0.05 && share < 0.1, "{share}");
@@ -51,7 +51,6 @@ fn past_minutes_and_hours_are_joined_by_window() {
     assert_eq!(keys(&busiest.read(By::Denied, 24 * hour, None, 9)), [(0, 3_600), (1, 3_600), (2, 3_600)]);
     assert_eq!(keys(&busiest.read(By::Denied, 15 * MINUTE, None, 9)), [(2, 900)]);
     assert_eq!(keys(&busiest.read(By::Denied, MINUTE, None, 9)), [(2, 60)]);
-    assert_eq!(busiest.read(By::Denied, MINUTE, None, 9)[0].per_second, 1.0);
     assert_eq!((busiest.minutes.len(), busiest.hours.len()), (15, 3));
     // A clock that is set back, or far ahead, keeps nothing of another time.
     busiest.end_second(begin);
