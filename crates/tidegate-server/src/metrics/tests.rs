@@ -122,6 +122,7 @@ mod page {
                 "store-away",
                 "config-refused",
                 "sight-dropped",
+                "canary-rolled-back",
             ];
             let firing = rules.map(|rule| Firing { rule, policy: String::new(), alerts: 0 });
             let fates = ["sent", "failed", "refused", "dropped", "left_out"];

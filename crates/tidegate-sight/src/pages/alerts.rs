@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::context::{Context, PageError};
 use super::words::{
-    Mark, ago, columns, count, cut, fitting, list, mark, moment, name, policy_path, seconds_of, span, text,
-    url, whole,
+    Mark, columns, count, cut, fitting, list, mark, moment, name, policy_path, seconds_of, span, text, url,
+    whole,
 };
 use crate::alerts::rule_words;
 
@@ -83,7 +83,7 @@ fn line(ctx: &Context<'_>, alert: &Value) -> Markup {
             td {
                 @match (at("since"), at("resolved")) {
                     (Some(since), Some(end)) => (span(end.saturating_sub(since))),
-                    (Some(since), None) => (ago(since, ctx.now)),
+                    (Some(since), None) => (span(ctx.now.saturating_sub(since))),
                     _ => "–",
                 }
             }
