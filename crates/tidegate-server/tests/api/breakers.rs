@@ -66,7 +66,7 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
         closed,
         json!({
             "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "limit_number": 1,
-            "mode": "enforce", "state": "closed", "since": null, "calls": { "ended": 0, "failed": 0, "slow": 0 },
+            "mode": "enforce", "state": "closed", "since": null, "opened": 0, "calls": { "ended": 0, "failed": 0, "slow": 0 },
         })
     );
     for _ in 0..2 {
@@ -88,7 +88,7 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
         open,
         json!({
             "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "limit_number": 1,
-            "mode": "enforce", "state": "open", "probe_due": false, "since": "2027-01-15T12:00:00.000Z", "until": "2027-01-15T12:00:05.000Z", "tripped_by": "2 calls in a row failed",
+            "mode": "enforce", "state": "open", "opened": 1, "probe_due": false, "since": "2027-01-15T12:00:00.000Z", "until": "2027-01-15T12:00:05.000Z", "tripped_by": "2 calls in a row failed",
             "calls": { "ended": 0, "failed": 0, "slow": 0 },
         })
     );
