@@ -233,7 +233,9 @@ fn print_refused(rows: Vec<(&Row, Rounds)>) {
             let mut ratios: Vec<f64> =
                 found.iter().zip(&permitted).map(|(found, permitted)| found.cpu / permitted).collect();
             ratios.sort_by(f64::total_cmp);
-            let Some(Found { rate, cpu, kernel, p50, p99, answers, refused }) = median(found) else { continue };
+            let Some(Found { rate, cpu, kernel, p50, p99, answers, refused }) = median(found) else {
+                continue;
+            };
             let share = refused as f64 * 100.0 / answers as f64;
             let (mut ratio, mut met) = (String::new(), "");
             if contender.is_refused() {
