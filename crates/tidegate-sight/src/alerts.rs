@@ -27,7 +27,9 @@ use tidegate_server::{AlertMessages, Firing};
 use self::delivery::Counts;
 pub(crate) use self::delivery::Delivery;
 use self::messages::{GROUP_INTERVAL, Outbox, Standing};
-pub(crate) use self::rules::{Before, Key, RolledBack, Second, UnusualPolicy};
+pub(crate) use self::rules::{
+    Before, CUT_SLICES, Key, RolledBack, SLICE, Second, Slice, UnusualPolicy, refused_by,
+};
 use self::rules::{Found, Rule, Rules};
 use crate::history::{History, NoteOf};
 
@@ -231,6 +233,9 @@ impl Alerts {
             if alert.rule == Rule::CustomerCut {
                 rules.knew_customer(&alert.policy, &alert.key, alert.resolved, now);
             }
+            if alert.rule == Rule::TenantNear {
+                rules.knew_near(&alert.policy, &alert.key, alert.resolved, now);
+            }
             if alert.resolved.is_none() && firing.len() < MOST_OF_A_RULE * Rule::ALL.len() {
                 // Not later than now, although the clock was set back.
                 (alert.since, alert.fired) = (alert.since.min(now), alert.fired.min(now));
@@ -268,6 +273,11 @@ impl Alerts {
     /// Judges the keys of a minute that began at `from`: [`Rules::minute`].
     pub(crate) fn minute(&self, from: u64, keys: &[Key], before: &dyn Fn(u16, u64) -> Before) {
         self.state.lock().rules.minute(from, keys, before);
+    }
+
+    /// Judges the keys that are refused for long at the end of a slice: [`Rules::slice`].
+    pub(crate) fn slice(&self, now: u64, keys: &[Key], before: &dyn Fn(u16, u64) -> Before) {
+        self.state.lock().rules.slice(now, keys, before);
     }
 
     /// Judges a second, keeps what began and what ended, and gives receivers what is due.

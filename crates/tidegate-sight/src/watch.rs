@@ -95,7 +95,7 @@ pub enum OpenError {
 /// Sees the decisions of a server, and answers its pages.
 ///
 /// Its memory is bounded: 192 KiB for each thread that decides (at most 256), 8 MiB for names of keys, 4 MiB for refusals
-/// that wait to be recorded, 36 MiB for the requests of the last hour, 2 MB for the keys that pass often, 48 MiB for
+/// that wait to be recorded, 36 MiB for the requests of the last hour, 2.5 MB for the keys that pass often, 48 MiB for
 /// canaries if there are 32, and what the busiest keys and the history take.
 /// Trying a limit takes as much again as those requests. What happens faster than it can be counted is dropped, and the
 /// number dropped is shown.

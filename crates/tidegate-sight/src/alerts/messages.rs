@@ -3,11 +3,12 @@
 //! *Alertmanager* groups by itself. So it gets all alerts that fire, each minute and at each change, with an end in four
 //! minutes: if this process is gone, its alerts end by themselves.
 //!
-//! *A webhook* gets messages as Alertmanager would send them, grouped by rule and policy: 30 seconds after a group began,
-//! five minutes after its last message if there is news, four hours after it if there is none. At most twelve messages an
-//! hour, also over restarts: two of them are for what is critical, and six more for warnings, since callers choose keys, and
-//! how near to their rates these are. What is left out is tried again five minutes later, and the next message tells how many
-//! were.
+//! *A webhook* gets messages as Alertmanager would send them, grouped by rule and policy: ten seconds after a group began,
+//! which is how often keys are judged, five minutes after its last message if there is news, four hours after it if there is
+//! none. *News* is that one begins, or that all are over. Whoever has had two messages of a group looks at the page: single alerts that come and go are then news an hour
+//! later, unless four times as many fire or all are over. At most twelve messages an hour, also over restarts: two of them are for
+//! what is critical, and six more for warnings, since callers choose keys, and how near to their rates these are. What is left
+//! out is tried again five minutes later, and the next message tells how many were.
 //!
 //! A message has digests of keys, and never their names.
 //!
@@ -33,8 +34,9 @@ const LEAST_PAUSE: u64 = 5;
 const OVER_FOR: u64 = 300;
 
 /// The times of a group of a webhook.
-const GROUP_WAIT: u64 = 30;
+const GROUP_WAIT: u64 = 10;
 pub(crate) const GROUP_INTERVAL: u64 = 300;
+const MORE_EACH: u64 = 3_600;
 const REPEAT_EACH: u64 = 4 * 3_600;
 
 /// Messages of a webhook in an hour, and how many of them are kept for what is critical, and for what is that or a warning.
@@ -260,6 +262,9 @@ struct Group {
     began: u64,
     /// The last message, or the last one that was left out.
     sent: Option<u64>,
+    /// Messages since nothing fired, and how many alerts fired by the last of them.
+    messages: u32,
+    told: usize,
     members: BTreeMap<Subject, Member>,
 }
 
@@ -337,6 +342,8 @@ impl Hook {
             let group = self.groups.entry(of).or_insert_with(|| Group {
                 began: now,
                 sent: one.was_told.then_some(now),
+                messages: u32::from(one.was_told),
+                told: usize::from(one.was_told),
                 members: BTreeMap::new(),
             });
             let member = group.members.entry(subject).or_insert_with(|| Member {
@@ -376,17 +383,25 @@ impl Group {
         let Some(sent) = self.sent else {
             return self.members.values().any(Member::is_news) && now.abs_diff(self.began) >= GROUP_WAIT;
         };
-        let pause = now.abs_diff(sent);
-        if self.members.values().any(Member::is_news) {
-            return pause >= GROUP_INTERVAL;
+        let (pause, firing) = (now.abs_diff(sent), self.firing());
+        // That one of several is over is told with the next message.
+        let is_news = |member: &Member| member.is_news() && (firing == 0 || member.alert.resolved.is_none());
+        if self.members.values().any(is_news) {
+            let is_more = firing == 0 || firing >= 4 * self.told;
+            return pause >= if is_more || self.messages < 2 { GROUP_INTERVAL } else { MORE_EACH };
         }
-        let fires =
-            self.members.values().any(|member| member.alert.resolved.is_none() && !member.is_silenced);
-        fires && pause >= REPEAT_EACH
+        firing > 0 && pause >= REPEAT_EACH
+    }
+
+    /// Returns how many alerts fire that are told of.
+    fn firing(&self) -> usize {
+        self.members.values().filter(|member| member.alert.resolved.is_none() && !member.is_silenced).count()
     }
 
     /// Returns the message, and notes what is told by it.
     fn message(&mut self, of: &(Rule, String), left_out: u64, link: Option<&str>) -> String {
+        self.told = self.firing();
+        self.messages = if self.told > 0 { self.messages.saturating_add(1) } else { 0 };
         let mut told: Vec<&Alert> = Vec::new();
         for member in self.members.values_mut().filter(|member| member.is_told()) {
             member.told_over = Some(member.alert.resolved.is_some());

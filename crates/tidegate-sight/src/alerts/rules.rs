@@ -6,8 +6,8 @@
 //! | rule | holds while | for | ends after |
 //! |---|---|---|---|
 //! | `denied-unusual` | the share that a policy refuses is [unusual](crate::usual) | 2 min | 2 min |
-//! | `customer-cut` | a key that passed often and was never refused, or was told of before, is refused more than half of the time | 2 min | 2 min |
-//! | `tenant-near` | a key is admitted at 80 % of its rate or more, if that is ten units a minute or more | 5 min | 5 min |
+//! | `customer-cut` | a key that passed often and was never refused, or was told of before, is refused more than half of the time, or [nearly](refused_by) | 2 min, or 100 s | 2 min |
+//! | `tenant-near` | a key, but for one told of in the last eight days, is admitted at 80 % of its rate or more, if that is ten units a minute or more | 5 min | 5 min |
 //! | `breaker-trips` | a breaker is not closed for 30 s, or opened 3 times in 5 min | | 1 min |
 //! | `store-away`, `config-refused` | the server says so | 1 min | 1 min |
 //! | `sight-dropped` | an event found its ring full | | 5 min |
@@ -159,6 +159,26 @@ const PASSED_OFTEN: f64 = 1_000.0;
 /// The fewest refusals of a minute that cut a customer off: fewer are retries.
 const LEAST_REFUSED: f64 = 10.0;
 
+/// A customer who asks seldom is refused less often than that in a minute, and is cut off all the same. So the last slices of
+/// so many seconds are judged too, [`CUT_SLICES`] of them, and who was never refused is cut if
+///
+/// * he was refused in `LEAST_SLICES` of them, of which the first is `FIRST_SLICE` ago at least and the last `LAST_SLICE` at
+///   most: refusals that come together, as when one call is tried again at once, count as one;
+/// * since the first, more was refused than passed, or so much that chance explains the rest: by one standard deviation of
+///   the refusals of one who is refused every other time. So who is refused in three of five is found also by few requests.
+///   It goes on while a tenth is refused: who is refused about every other time is one alert, and not many.
+///
+/// Who was never refused in a day is refused in one of 2,900 such slices at most, by 95 % confidence. If these are
+/// independent, the chance of five in fifteen is 2e-14.
+pub(crate) const SLICE: u64 = 10;
+pub(crate) const CUT_SLICES: usize = 15;
+const LEAST_SLICES: usize = 5;
+const FIRST_SLICE: usize = 9;
+const LAST_SLICE: usize = 2;
+
+/// The slices without that until it is over.
+const CALM_SLICES: u32 = 12;
+
 /// The minutes for which a key must be cut, or near its rate; after as many calm ones it is over.
 const CUT_FOR: u32 = 2;
 const NEAR_FOR: u32 = 5;
@@ -169,6 +189,10 @@ const CALM_BEFORE: u64 = 3_600;
 
 /// Near its rate.
 const NEAR: f64 = 0.8;
+
+/// For how long a key that was near its rate is no news if it is so again: one that is so each night, or each Monday, is told
+/// of once.
+const NEAR_KNOWN_FOR: u64 = 8 * 24 * 3_600;
 
 /// The least rate, in units a minute, of which a minute tells the share: of 1,000 a day, any request would be more than all.
 const LEAST_RATE: f64 = 10.0;
@@ -186,15 +210,19 @@ const DROPPED_FOR: u64 = 5 * MINUTE;
 /// Keys that are followed, of each rule. Callers choose keys.
 const FOLLOWED: usize = 1_000;
 
-/// The state of the rules. Bounded: three lists of [`FOLLOWED`] keys, the breakers of the server, and its policies.
+/// The state of the rules. Bounded: five lists of [`FOLLOWED`] keys, the breakers of the server, and its policies.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     unusual: BTreeMap<Arc<str>, (Lasting, Option<Found>)>,
     cut: KeyRule,
+    /// The same by slices, and so sooner.
+    cut_soon: KeyRule,
     /// By policy and digest: when a customer who was told of was cut last. What he is refused then would keep him from being
     /// told of again for a day, and after a restart nobody knows what he passed.
     customers: BTreeMap<(String, String), u64>,
     near: KeyRule,
+    /// By policy and digest: when a key that was told of was near its rate last.
+    were_near: BTreeMap<(String, String), u64>,
     breakers: BTreeMap<(String, String), Breaker>,
     store: Lasting,
     store_found: Option<Found>,
@@ -208,30 +236,21 @@ impl Rules {
     pub(crate) fn minute(&mut self, from: u64, keys: &[Key], before: &dyn Fn(u16, u64) -> Before) {
         let cut = keys.iter().filter(|key| key.refused >= LEAST_REFUSED && key.refused > key.passed);
         let customers = &self.customers;
-        self.cut.minute(cut, CUT_FOR, &mut |key| {
-            let before = before(key.policy, key.key);
-            // Counts are at least so large, so half a refusal is none.
-            let is_new = before.passed >= PASSED_OFTEN && before.refused < 0.5;
-            let last = customers.get(&(key.name.to_string(), key.shown.clone()));
-            let is_again = last.is_some_and(|last| from.saturating_sub(*last) >= CALM_BEFORE);
-            (is_new || is_again).then(|| {
-                let share = 100.0 * key.refused / (key.refused + key.passed);
-                let who = if is_new {
-                    format!("passed {:.0} times in 24 hours and was never refused", before.passed)
-                } else {
-                    "an alert told of before".to_owned()
-                };
-                let name = visible::name(&key.name);
-                let text = format!("a key of `{name}` that {who} is refused {share:.0} % of the time");
-                found(Rule::CustomerCut, key, from, text, "denied")
-            })
+        self.cut.judge(cut, CUT_FOR, CUT_FOR, &mut |key| {
+            found_cut(customers, key, &before(key.policy, key.key), from)
         });
         self.know_customers(from);
         let is_near =
             |key: &Key, rate: f64| rate * MINUTE as f64 >= LEAST_RATE && key.per_second >= NEAR * rate;
         let near = keys.iter().filter(|key| key.rate.is_some_and(|rate| is_near(key, rate)));
-        self.near.minute(near, NEAR_FOR, &mut |key| {
+        let were_near = &mut self.were_near;
+        were_near.retain(|_, last| from.saturating_sub(*last) < NEAR_KNOWN_FOR);
+        self.near.judge(near, NEAR_FOR, NEAR_FOR, &mut |key| {
             let rate = key.rate?;
+            if let Some(last) = were_near.get_mut(&(key.name.to_string(), key.shown.clone())) {
+                *last = from;
+                return None;
+            }
             let text = format!(
                 "a key of `{}` uses {:.0} % of its rate: {:.1} of {rate:.1} units a second",
                 visible::name(&key.name),
@@ -240,6 +259,20 @@ impl Rules {
             );
             Some(found(Rule::TenantNear, key, from, text, "rate"))
         });
+        know(&mut self.were_near, &self.near, from);
+    }
+
+    /// Judges the keys that are [refused for long](refused_by) at the end of a slice. `before` tells what a key did before the
+    /// last minutes.
+    pub(crate) fn slice(&mut self, now: u64, keys: &[Key], before: &dyn Fn(u16, u64) -> Before) {
+        let since = now.saturating_sub((FIRST_SLICE as u64 + 1) * SLICE);
+        let customers = &self.customers;
+        self.cut_soon.judge(keys.iter(), 1, CALM_SLICES, &mut |key| {
+            // Of `n` that are refused every other time, the standard deviation is half of the root of `n`.
+            let is_half = key.refused - key.passed >= -(key.refused + key.passed).sqrt();
+            is_half.then(|| found_cut(customers, key, &before(key.policy, key.key), since))?
+        });
+        self.know_customers(now);
     }
 
     /// Learns that an alert of the process before told of a customer, the newest first. `over`: when it was over; `now`: in
@@ -251,16 +284,21 @@ impl Rules {
         }
     }
 
+    /// Learns that an alert of the process before told of a key near its rate, the newest first. One that is not over yet
+    /// may be found again.
+    pub(crate) fn knew_near(&mut self, policy: &str, key: &str, over: Option<u64>, now: u64) {
+        let Some(last) = over.filter(|last| now.saturating_sub(*last) < NEAR_KNOWN_FOR) else { return };
+        if self.were_near.len() < FOLLOWED {
+            self.were_near.entry((policy.to_owned(), key.to_owned())).or_insert(last);
+        }
+    }
+
     /// Knows the customers who are cut in the minute that began at `from`, and forgets those of whom nothing was told in a
     /// day.
     fn know_customers(&mut self, from: u64) {
         self.customers.retain(|_, last| from.saturating_sub(*last) < KNOWN_FOR);
-        for held in self.cut.0.values().filter(|held| held.fires && held.calm == 0) {
-            let customer = (held.found.policy.clone(), held.found.key.clone());
-            if self.customers.len() < FOLLOWED || self.customers.contains_key(&customer) {
-                self.customers.insert(customer, from);
-            }
-        }
+        know(&mut self.customers, &self.cut, from);
+        know(&mut self.customers, &self.cut_soon, from);
     }
 
     /// Moves all times with a step of the clock, so that what has lasted goes on to last.
@@ -281,18 +319,23 @@ impl Rules {
                 shift(&mut found.since, by);
             }
         }
-        for held in self.cut.0.values_mut().chain(self.near.0.values_mut()) {
+        for held in [&mut self.cut, &mut self.cut_soon, &mut self.near]
+            .into_iter()
+            .flat_map(|rule| rule.0.values_mut())
+        {
             shift(&mut held.found.since, by);
         }
-        self.customers.values_mut().for_each(|last| shift(last, by));
+        self.customers.values_mut().chain(self.were_near.values_mut()).for_each(|last| shift(last, by));
     }
 
     /// Judges a second. Returns all that fires at its end.
     pub(crate) fn second(&mut self, second: &Second<'_>) -> Vec<Found> {
         let mut all = Vec::new();
         self.policies(second, &mut all);
-        all.extend(self.cut.firing().cloned());
-        all.extend(self.near.firing().cloned());
+        all.extend(self.cut_soon.firing().map(|(_, found)| found.clone()));
+        let is_told = |of: &(u16, u64)| self.cut_soon.0.get(of).is_some_and(|held| held.fires);
+        all.extend(self.cut.firing().filter(|(of, _)| !is_told(of)).map(|(_, found)| found.clone()));
+        all.extend(self.near.firing().map(|(_, found)| found.clone()));
         self.open_breakers(second, &mut all);
         all.extend(second.rolled_back.iter().map(canary_found));
         self.server(second, &mut all);
@@ -417,6 +460,63 @@ impl Rules {
     }
 }
 
+/// Returns what is told of a key that is cut, if it is a customer's.
+fn found_cut(
+    customers: &BTreeMap<(String, String), u64>,
+    key: &Key,
+    before: &Before,
+    since: u64,
+) -> Option<Found> {
+    // Counts are at least so large, so half a refusal is none.
+    let is_new = before.passed >= PASSED_OFTEN && before.refused < 0.5;
+    let last = customers.get(&(key.name.to_string(), key.shown.clone()));
+    let is_again = last.is_some_and(|last| since.saturating_sub(*last) >= CALM_BEFORE);
+    (is_new || is_again).then(|| {
+        let share = 100.0 * key.refused / (key.refused + key.passed);
+        let who = if is_new {
+            format!("passed {:.0} times in 24 hours and was never refused", before.passed)
+        } else {
+            "an alert told of before".to_owned()
+        };
+        let name = visible::name(&key.name);
+        let text = format!("a key of `{name}` that {who} is refused {share:.0} % of the time");
+        found(Rule::CustomerCut, key, since, text, "denied")
+    })
+}
+
+/// What a key was refused, and what of it passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) refused: u32,
+    pub(crate) passed: u32,
+}
+
+/// Returns what a key was refused and passed since the first refusal, if it is refused for long, and a tenth at least: by
+/// its last [`CUT_SLICES`] slices, the newest first.
+pub(crate) fn refused_by(slices: &[Slice; CUT_SLICES]) -> Option<Slice> {
+    let refuses = |slice: &Slice| slice.refused > 0;
+    let (first, last) = (slices.iter().rposition(refuses)?, slices.iter().position(refuses)?);
+    let of = slices.get(..=first)?;
+    let all = of.iter().fold(Slice::default(), |all, slice| Slice {
+        refused: all.refused.saturating_add(slice.refused),
+        passed: all.passed.saturating_add(slice.passed),
+    });
+    let is_for_long = first >= FIRST_SLICE && last <= LAST_SLICE;
+    let is_often = of.iter().filter(|slice| refuses(slice)).count() >= LEAST_SLICES;
+    let is_tenth = all.refused.saturating_mul(9) >= all.passed;
+    (is_for_long && is_often && is_tenth).then_some(all)
+}
+
+/// Knows the keys for which a rule holds and fires, as far as there is room.
+fn know(known: &mut BTreeMap<(String, String), u64>, rule: &KeyRule, now: u64) {
+    for held in rule.0.values().filter(|held| held.fires && held.calm == 0) {
+        let of = (held.found.policy.clone(), held.found.key.clone());
+        if known.len() < FOLLOWED || known.contains_key(&of) {
+            known.insert(of, now);
+        }
+    }
+}
+
 fn canary_found(canary: &RolledBack) -> Found {
     let RolledBack { policy, since, why } = canary;
     Found {
@@ -500,25 +600,27 @@ struct Breaker {
     found: Option<Found>,
 }
 
-/// A rule about keys, judged once a minute.
+/// A rule about keys, judged in rounds: minutes or slices.
 #[derive(Debug, Default)]
 struct KeyRule(HashMap<(u16, u64), HeldKey, RandomState>);
 
 #[derive(Debug)]
 struct HeldKey {
     found: Found,
-    /// The minutes for which it has held, and those since it held last.
-    minutes: u32,
+    /// The rounds for which it has held, and those since it held last.
+    rounds: u32,
     calm: u32,
     fires: bool,
 }
 
 impl KeyRule {
-    /// Judges the keys for which it holds in a minute. `begin` tells whether one that is new is followed.
-    fn minute<'k>(
+    /// Judges the keys for which it holds in a round. It fires when it `lasts` for so many, until so many are calm. `begin`
+    /// tells whether one that is new is followed.
+    fn judge<'k>(
         &mut self,
         keys: impl Iterator<Item = &'k Key>,
         lasts: u32,
+        calm: u32,
         begin: &mut dyn FnMut(&Key) -> Option<Found>,
     ) {
         self.0.values_mut().for_each(|held| held.calm += 1);
@@ -526,8 +628,8 @@ impl KeyRule {
             let at = (key.policy, key.key);
             if let Some(held) = self.0.get_mut(&at) {
                 held.calm = 0;
-                held.minutes = held.minutes.saturating_add(1);
-                held.fires |= held.minutes >= lasts;
+                held.rounds = held.rounds.saturating_add(1);
+                held.fires |= held.rounds >= lasts;
                 if !held.fires {
                     // Its name may have been learned since.
                     held.found.key.clone_from(&key.shown);
@@ -535,14 +637,14 @@ impl KeyRule {
             } else if self.0.len() < FOLLOWED
                 && let Some(found) = begin(key)
             {
-                self.0.insert(at, HeldKey { found, minutes: 1, calm: 0, fires: lasts <= 1 });
+                self.0.insert(at, HeldKey { found, rounds: 1, calm: 0, fires: lasts <= 1 });
             }
         }
-        self.0.retain(|_, held| held.calm < if held.fires { lasts } else { 1 });
+        self.0.retain(|_, held| held.calm < if held.fires { calm } else { 1 });
     }
 
-    fn firing(&self) -> impl Iterator<Item = &Found> {
-        self.0.values().filter(|held| held.fires).map(|held| &held.found)
+    fn firing(&self) -> impl Iterator<Item = (&(u16, u64), &Found)> {
+        self.0.iter().filter(|(_, held)| held.fires).map(|(of, held)| (of, &held.found))
     }
 }
 

@@ -1,4 +1,5 @@
-//! What alerts are judged by: of each second the policies that refuse more than is usual, of each minute the keys.
+//! What alerts are judged by: of each second the policies that refuse more than is usual, of each minute the keys, and of
+//! each ten seconds those that pass often.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -8,7 +9,7 @@ use tidegate_server::{OpenBreaker, Seen, Verdict, Vitals};
 
 use super::live;
 use super::{Judged, State, Watch};
-use crate::alerts::{Before, Key, Second, UnusualPolicy};
+use crate::alerts::{Before, CUT_SLICES, Key, SLICE, Second, Slice, UnusualPolicy, refused_by};
 use crate::board::mixed;
 use crate::busiest::KeyMinute;
 
@@ -30,9 +31,12 @@ impl Watch {
             {
                 let keys = state.keys_of_minute((to - from) as f64);
                 let regulars = &state.regulars;
-                self.alerts.minute(from, &keys, &|policy, key| {
-                    regulars.get(policy, key).map_or_else(Before::default, Regular::before)
-                });
+                self.alerts.minute(from, &keys, &|policy, key| regulars.before(policy, key));
+            }
+            if state.regulars.is_slice_over(now) {
+                let keys = state.end_slice_of_regulars();
+                let regulars = &state.regulars;
+                self.alerts.slice(now, &keys, &|policy, key| regulars.before(policy, key));
             }
             (state.unusual_policies(), wanted)
         };
@@ -54,9 +58,36 @@ impl Watch {
 
 impl State {
     /// Ends the minute of the keys that pass often. Returns those whose names are wanted.
-    fn end_minute_of_regulars(&mut self) -> Vec<(u16, u64)> {
+    pub(super) fn end_minute_of_regulars(&mut self) -> Vec<(u16, u64)> {
         let busiest = &self.busiest;
         self.regulars.end_minute(|policy, key| busiest.name_of(policy, key).map(|named| named.digest))
+    }
+
+    /// Ends a slice of the keys that pass often. Returns those that are refused for long.
+    fn end_slice_of_regulars(&mut self) -> Vec<Key> {
+        let refused = self.regulars.end_slice();
+        let key = |(policy, key, all): (u16, u64, Slice)| {
+            let digest = self.regulars.get(policy, key).and_then(|regular| regular.digest.as_deref());
+            Some(Key {
+                policy,
+                key,
+                name: self.board.name_of(policy)?,
+                shown: self.shown(policy, key, digest),
+                refused: f64::from(all.refused),
+                passed: f64::from(all.passed),
+                per_second: 0.0,
+                rate: None,
+            })
+        };
+        refused.into_iter().filter_map(key).collect()
+    }
+
+    /// Returns what stands for a key: its digest, if that is known.
+    fn shown(&self, policy: u16, key: u64, digest: Option<&str>) -> String {
+        digest.map_or_else(
+            || live::shown_key(self.busiest.name_of(policy, key).as_ref(), key, false),
+            str::to_owned,
+        )
     }
 
     /// Returns what keys did in the minute that has just ended, which took so many seconds.
@@ -71,14 +102,11 @@ impl State {
             let regular = self.regulars.get(policy, key);
             // A pass takes a unit at least.
             let (refused, passed) = regular.map_or((refused, admitted), Regular::last_minute);
-            let shown = regular.and_then(|regular| regular.digest.as_deref().map(str::to_owned));
             Some(Key {
                 policy,
                 key,
                 name: self.board.name_of(policy)?,
-                shown: shown.unwrap_or_else(|| {
-                    live::shown_key(self.busiest.name_of(policy, key).as_ref(), key, false)
-                }),
+                shown: self.shown(policy, key, regular.and_then(|regular| regular.digest.as_deref())),
                 refused,
                 passed,
                 per_second: admitted / seconds,
@@ -125,7 +153,7 @@ const WANTED: usize = 256;
 /// of its `n` passes with a chance of 1 in `1 + n²`, and its place with the last. So a key that has passed some hundred
 /// times in a day keeps its place in any flood, and those who came to stay find one.
 ///
-/// Takes 2 MB from the first pass on, and some tens of nanoseconds for an event.
+/// Takes 2.5 MB from the first pass on, and some tens of nanoseconds for an event.
 ///
 /// # Source
 /// Yang, Gong, Zhang, Zou, Shi, Li: HeavyGuardian: Separate and guard hot items in data streams, 2018.
@@ -137,6 +165,8 @@ pub(super) struct Regulars {
     regulars: Vec<Regular>,
     /// Minutes that have ended.
     minutes: u64,
+    /// The time of the slice, counted in slices from 1970.
+    slice: u64,
     /// Passes of keys without a place.
     tries: u64,
 }
@@ -159,13 +189,22 @@ pub(super) struct Regular {
     /// Refusals and passes of the current minute, and of the one that ended last.
     minute: (u32, u32),
     last: (u32, u32),
+    /// By slice; the current one is the first.
+    slices: [Slice; CUT_SLICES],
     /// Stands for its name.
     digest: Option<Arc<str>>,
 }
 
 impl Default for Regular {
     fn default() -> Self {
-        Self { passed: [0; QUARTERS], refused: 0, minute: (0, 0), last: (0, 0), digest: None }
+        Self {
+            passed: [0; QUARTERS],
+            refused: 0,
+            minute: (0, 0),
+            last: (0, 0),
+            slices: [Slice::default(); CUT_SLICES],
+            digest: None,
+        }
     }
 }
 
@@ -209,21 +248,31 @@ impl Regulars {
         if !passes && seen.verdict != Verdict::Denied {
             return;
         }
-        let (set, hash) = set_of(seen.policy, seen.key);
-        let Some(place) = self
-            .place_of(seen.policy, seen.key)
-            .or_else(|| if passes { self.take_place(set, hash, seen) } else { None })
-        else {
-            return;
-        };
+        self.add(seen.policy, seen.key, passes, 1);
+    }
+
+    /// Counts passes or refusals of a key.
+    pub(super) fn add(&mut self, policy: u16, key: u64, passes: bool, count: u32) {
+        let Some((set, place)) = self.find_place(policy, key, passes) else { return };
         let regular = &mut self.regulars[set * WAYS + place];
-        if passes {
+        let slice = &mut regular.slices[0];
+        let (of_minute, of_slice) = if passes {
             let hold = &mut self.places[set][place].hold;
-            *hold = hold.saturating_add(1);
-            regular.minute.1 = regular.minute.1.saturating_add(1);
+            *hold = hold.saturating_add(count);
+            (&mut regular.minute.1, &mut slice.passed)
         } else {
-            regular.minute.0 = regular.minute.0.saturating_add(1);
-        }
+            (&mut regular.minute.0, &mut slice.refused)
+        };
+        *of_minute = of_minute.saturating_add(count);
+        *of_slice = of_slice.saturating_add(count);
+    }
+
+    /// Returns the set of a key, and its place there, which it takes if it passes and can.
+    fn find_place(&mut self, policy: u16, key: u64, passes: bool) -> Option<(usize, usize)> {
+        let (set, hash) = set_of(policy, key);
+        let known = self.place_of(policy, key);
+        let place = known.or_else(|| if passes { self.take_place(set, hash, policy, key) } else { None });
+        Some((set, place?))
     }
 
     /// Returns the place of a key in its set.
@@ -233,7 +282,7 @@ impl Regulars {
     }
 
     /// Wears out the weakest key of a set, and takes its place if it has one no longer.
-    fn take_place(&mut self, set: usize, hash: u64, seen: &Seen) -> Option<usize> {
+    fn take_place(&mut self, set: usize, hash: u64, policy: u16, key: u64) -> Option<usize> {
         if self.places.is_empty() {
             self.places = vec![Default::default(); SETS];
             self.regulars = vec![Regular::default(); SETS * WAYS];
@@ -249,9 +298,34 @@ impl Regulars {
                 return None;
             }
         }
-        *place = Place { policy: seen.policy, key: seen.key, hold: 0 };
+        *place = Place { policy, key, hold: 0 };
         self.regulars[set * WAYS + at] = Regular::default();
         Some(at)
+    }
+
+    /// Returns what a key did before the last minutes; nothing, if that is not known.
+    fn before(&self, policy: u16, key: u64) -> Before {
+        self.get(policy, key).map_or_else(Before::default, Regular::before)
+    }
+
+    /// Returns whether `now`, in seconds since 1970, is in another slice than the last one that was asked for.
+    fn is_slice_over(&mut self, now: u64) -> bool {
+        let before = std::mem::replace(&mut self.slice, now / SLICE);
+        before != self.slice
+    }
+
+    /// Ends a slice. Returns the keys that are refused for long, and what they were refused and passed since.
+    fn end_slice(&mut self) -> Vec<(u16, u64, Slice)> {
+        let mut refused = Vec::new();
+        for (place, regular) in self.places.iter().flatten().zip(&mut self.regulars) {
+            if place.hold == 0 {
+                continue;
+            }
+            refused.extend(refused_by(&regular.slices).map(|all| (place.policy, place.key, all)));
+            regular.slices.rotate_right(1);
+            regular.slices[0] = Slice::default();
+        }
+        refused
     }
 
     pub(super) fn get(&self, policy: u16, key: u64) -> Option<&Regular> {
@@ -344,6 +418,22 @@ mod tests {
         assert_eq!(before(&regulars), Some((600.0, 1.0)));
         minutes(&mut regulars, 1);
         assert_eq!(before(&regulars), None, "after a day it is gone");
+    }
+
+    #[test]
+    fn what_is_refused_for_long_is_known_each_ten_seconds() {
+        let mut regulars = Regulars::default();
+        (0..50).for_each(|_| note(&mut regulars, Verdict::Allowed, 7, 1));
+        assert!(regulars.is_slice_over(1_800_000_003));
+        assert!(!regulars.is_slice_over(1_800_000_009) && regulars.is_slice_over(1_800_000_010));
+        assert!(regulars.end_slice().is_empty());
+        for number in 0..12 {
+            note(&mut regulars, Verdict::Denied, 7, 1);
+            note(&mut regulars, Verdict::Denied, 8, 1);
+            let all = regulars.end_slice();
+            let slice = |refused: u32| (1, 7, Slice { refused, passed: 0 });
+            assert_eq!(all, (number >= 9).then(|| slice(number + 1)).into_iter().collect::<Vec<_>>());
+        }
     }
 
     #[test]

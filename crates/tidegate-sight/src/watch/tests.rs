@@ -149,7 +149,16 @@ fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
         }
     };
     let usual = |low: f64, high: f64| Judged {
-        usual: Some(Usual { low, high, days: 9, from_last_day: false }),
+        usual: Some(Usual {
+            low,
+            middle: low,
+            high,
+            middle_a_second: 0.0,
+            high_a_second: 0.1,
+            together: 1.0,
+            days: 9,
+            from_last_day: false,
+        }),
         asked: Some(NOW),
         above_since: None,
     };
@@ -353,7 +362,16 @@ fn a_step_of_an_hour_moves_silences_and_what_is_unusual() {
             {
                 let mut state = watch.state.lock();
                 let judged = state.judged.entry(Some(policy)).or_default();
-                judged.usual = Some(Usual { low: 0.0, high: 0.002, days: 9, from_last_day: false });
+                judged.usual = Some(Usual {
+                    low: 0.0,
+                    middle: 0.0,
+                    high: 0.002,
+                    middle_a_second: 0.0,
+                    high_a_second: 0.1,
+                    together: 1.0,
+                    days: 9,
+                    from_last_day: false,
+                });
                 judged.asked = Some(now);
             }
             watch.turn_at(now * 1_000, second * 1_000);

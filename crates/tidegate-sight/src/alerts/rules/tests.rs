@@ -157,6 +157,52 @@ fn a_customer_who_was_cut_before_a_restart_is_found_again() {
     assert_eq!(rules.customers.len(), FOLLOWED);
 }
 
+/// Slices of which some are refused, the newest first: `r` for a refusal, `p` for a pass, and a comma between slices.
+fn slices(text: &str) -> [Slice; CUT_SLICES] {
+    let mut slices = [Slice::default(); CUT_SLICES];
+    for (slice, events) in slices.iter_mut().zip(text.split(',')) {
+        let count = |event: char| events.chars().filter(|one| *one == event).count() as u32;
+        *slice = Slice { refused: count('r'), passed: count('p') };
+    }
+    slices
+}
+
+#[test]
+fn who_asks_six_times_a_minute_is_cut_too_and_one_call_tried_again_is_not() {
+    let of = |text: &str| refused_by(&slices(text)).map(|all| (all.refused, all.passed));
+    assert_eq!(of("r,r,p,r,r,,r,p,,r,r,pppp"), Some((7, 2)), "since the first refusal");
+    assert_eq!(of("p,p,,r,r,r,r,r,r,r,r"), None, "it is over");
+    assert_eq!(of("r,r,r,r,r,r,r,r,r,p,p"), None, "it has not lasted");
+    assert_eq!(of("rrrr,rrrr,,,,,,,,rrrrr"), None, "three times, whatever came together");
+    assert_eq!(of("r,r,r,r,r,,,,,r,ppp"), Some((6, 0)));
+    let nine = "rppppppppp,rppppppppp,rppppppppp,rppppppppp,,,,,,rppppppppp";
+    assert_eq!(of(nine), Some((5, 45)), "a tenth goes on");
+    assert_eq!(of(&nine.replace(",,,", ",p,,")), None);
+}
+
+#[test]
+fn who_is_refused_every_other_time_is_one_alert() {
+    let mut rules = Rules::default();
+    let customer = |_: u16, key: u64| Before { passed: 1_000.0 * key as f64, refused: 0.0 };
+    let mut slice = |number: u64, key: u64, passed: f64, refused: f64| {
+        rules.slice(NOW + number * SLICE, &[busy_key("per-tenant", key, passed, refused)], &customer);
+        rules.second(&second(NOW + number * SLICE))
+    };
+    assert!(slice(0, 1, 10.0, 4.0).is_empty(), "chance does not explain it");
+    assert!(slice(1, 0, 0.0, 9.0).is_empty(), "no customer");
+    let found = slice(2, 1, 8.0, 5.0);
+    assert_eq!(told(&found), [("customer-cut", "per-tenant", "#0000000000000001")]);
+    assert_eq!(found[0].since, NOW + 2 * SLICE - 100);
+    assert!((3..30).all(|number| slice(number, 1, 20.0, 8.0) == found), "it goes on");
+    assert!((30..41).all(|number| slice(number, 0, 0.0, 9.0) == found), "two minutes without");
+    assert!(slice(41, 0, 0.0, 9.0).is_empty());
+    // By minutes and by slices it is one and the same.
+    let key = [busy_key("per-tenant", 1, 0.0, 60.0)];
+    (0..2).for_each(|minute| rules.minute(NOW + 86_400 + minute * 60, &key, &customer));
+    rules.slice(NOW + 86_520, &key, &customer);
+    assert_eq!(rules.second(&second(NOW + 86_520)).len(), 1);
+}
+
 #[test]
 fn a_step_of_the_clock_lets_nothing_fire_early_or_late() {
     for by in [3_600_i64, -3_600] {
@@ -269,6 +315,28 @@ fn a_key_is_near_its_rate_after_five_minutes() {
     assert_eq!([96.0; 5].map(&mut minute), [0, 0, 0, 0, 1]);
     assert_eq!([10.0; 5].map(&mut minute), [1, 1, 1, 1, 0]);
     assert_eq!([96.0, 96.0, 10.0, 96.0, 96.0, 96.0].map(&mut minute), [0; 6], "not in a row");
+}
+
+/// A job that comes near its rate each night was a message each night.
+#[test]
+fn a_key_that_is_near_its_rate_again_and_again_is_told_of_once() {
+    let day = |rules: &mut Rules, day: u64| {
+        let key = [Key { rate: Some(2.0), ..busy_key("nightly", 7, 110.0, 0.0) }];
+        let minutes = (0..20).map(|minute| {
+            let from = NOW + day * DAY + minute * 60;
+            rules.minute(from, if minute < 10 { &key } else { &[] }, &never);
+            rules.second(&second(from + 60)).len()
+        });
+        minutes.max()
+    };
+    let mut rules = Rules::default();
+    assert_eq!([0, 1, 2, 9, 10, 19].map(|number| day(&mut rules, number)), [1, 0, 0, 0, 0, 1].map(Some));
+    let shown = "#0000000000000007";
+    for (over, told) in [(Some(NOW - 7 * DAY), 0), (Some(NOW - 8 * DAY), 1), (None, 1)] {
+        let mut rules = Rules::default();
+        rules.knew_near("nightly", shown, over, NOW);
+        assert_eq!(day(&mut rules, 0), Some(told), "after a restart: {over:?}");
+    }
 }
 
 /// Regression: five requests in five minutes, of a thousand a day, were 144 % of the rate.

@@ -3,6 +3,7 @@
 use tidegate_server::{OpenBreaker, Verdict};
 
 use super::traffic::{Batch, HOUR, Kind, MINUTE, Policy, Shop, breaker};
+use crate::history::DAY;
 use crate::usual::tests::Random;
 
 /// What goes wrong.
@@ -147,6 +148,15 @@ impl Incident {
         batches.append(&mut refused);
     }
 
+    /// Notes whose customers have been refused.
+    pub(super) fn is_over(&self, shop: &mut Shop) {
+        if self.what == What::TooLow
+            && let Some(policy) = shop.policies.get_mut(usize::from(self.policy))
+        {
+            policy.refused_until = Some(self.ends);
+        }
+    }
+
     pub(super) fn store_away(&self, at: u64) -> Option<String> {
         let is_away = self.what == What::StoreGone && (self.begins..self.ends).contains(&at);
         is_away.then(|| "connection refused".to_owned())
@@ -196,6 +206,10 @@ fn candidates(what: What, shop: &Shop, now: u64) -> Vec<(u16, u64)> {
     for (number, policy) in numbered.filter(|(_, policy)| of_kind(policy)) {
         if what != What::CutOff {
             found.push((number, 0x5c4a_9e25));
+            continue;
+        }
+        // Who was refused by an incident before is no such customer for a day.
+        if policy.refused_until.is_some_and(|until| now < until + DAY) {
             continue;
         }
         // The last is refused now and then.

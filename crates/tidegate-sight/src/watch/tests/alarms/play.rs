@@ -138,6 +138,7 @@ impl Play {
                 state.second = self.now;
                 note_keys(&mut state, &self.batches);
                 learn_names(&mut state, self.now);
+                end_minute_of_regulars(&mut state);
             }
             self.push(&span);
             self.end_hour();
@@ -166,6 +167,7 @@ impl Play {
         }
         self.incident = None;
         self.set_server();
+        incident.is_over(&mut self.shop);
         let told: Vec<&Told> = self.told[first..]
             .iter()
             .filter(|told| told.at >= incident.begins)
@@ -443,6 +445,10 @@ fn note_keys(state: &mut State, batches: &[Batch]) {
                 at: Tick::EPOCH,
             });
         };
+        if matches!(verdict, Verdict::Allowed | Verdict::Denied) {
+            let count = u32::try_from(batch.count).unwrap();
+            state.regulars.add(policy, key, verdict == Verdict::Allowed, count);
+        }
         match verdict {
             // One that takes as much as all.
             Verdict::Allowed => note(batch.count),
@@ -455,6 +461,13 @@ fn note_keys(state: &mut State, batches: &[Batch]) {
 /// Ends the minute of the keys, and tells the names that are wanted.
 fn learn_names(state: &mut State, now: u64) {
     for (policy, key) in state.busiest.end_second(now) {
+        state.busiest.learn(policy, key, named(key));
+    }
+}
+
+/// Ends the minute of the keys that pass often, and tells the names that are wanted.
+fn end_minute_of_regulars(state: &mut State) {
+    for (policy, key) in state.end_minute_of_regulars() {
         state.busiest.learn(policy, key, named(key));
     }
 }

@@ -38,7 +38,7 @@ use crate::watch::now_ms;
 /// How long calm traffic runs, so that a whole minute lies after the first failures of the login.
 const CALM: Duration = Duration::from_secs(185);
 
-/// How long the scenario runs, and how long after its end messages are waited for: a group waits for 30 seconds.
+/// How long the scenario runs, and how long after its end messages are waited for: a group waits for ten seconds.
 const SCENARIO: Duration = Duration::from_secs(330);
 const MORE: Duration = Duration::from_secs(30);
 

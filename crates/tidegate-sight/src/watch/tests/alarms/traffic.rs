@@ -119,6 +119,8 @@ pub(super) struct Policy {
     /// The rate of a key, in units a second; `None`: not one for all keys.
     pub(super) limit: Option<f64>,
     pub(super) regulars: Vec<Regular>,
+    /// Until when an incident refused requests of whoever came.
+    pub(super) refused_until: Option<u64>,
     /// Requests a second in the busiest hour of a weekday, at first; without what is always refused.
     busiest: f64,
     /// What is always refused, a second.
@@ -357,6 +359,7 @@ impl Policy {
             kind,
             limit,
             regulars,
+            refused_until: None,
             busiest: size.busiest,
             guessed: if kind == Kind::Login { random.spread(0.2, 4.0) } else { 0.0 },
             share: size.share,
