@@ -404,7 +404,7 @@ fn alarms_of_the_real_program_tell_of_the_tenant_and_the_bank_and_not_of_the_log
         let own = all.iter().filter(|sent| sent.head.starts_with("post /hook") == is_hook);
         let mut told: Vec<((String, String), f64)> = Vec::new();
         for one in own {
-            assert!(!is_hook || one.head.contains("\r\nx-tidegate-signature: sha256="), "{}", one.head);
+            assert!(!is_hook || one.head.contains("\r\nx-tidegate-signature: t="), "{}", one.head);
             assert!(!one.body.to_string().contains("tenant.id"), "no names of keys: {one:?}");
             let at = one.at.saturating_sub(offset).as_secs_f64();
             for alarm in alarms(one) {
