@@ -5,11 +5,13 @@
 //! protection could have got answered, since they met a part that hangs, do not count. Beside the published laws
 //! stands the *ideal*: the fixed limit that suits the service and the load best, known afterwards.
 //!
-//! The library's own types decide, on a virtual clock. The same seed gives the same run.
+//! The library's own types decide, on a virtual clock. The same seed gives the same run. A [`candidate`] for another law
+//! stands beside them.
 //!
 //! The services are divided by the hashes of their names: half [`A`](Half::A) is to choose constants by, half
 //! [`B`](Half::B) to be published once.
 
+mod candidate;
 mod checks;
 mod engine;
 mod guard;

@@ -84,7 +84,7 @@ impl Judged {
 }
 
 fn protections(service: &Service) -> Vec<Protection> {
-    let mut all = vec![Protection::Tidegate];
+    let mut all = vec![Protection::Tidegate, Protection::Candidate];
     if service.troubles.iter().any(|trouble| trouble.fails) {
         all.push(Protection::WithBreaker);
     }
