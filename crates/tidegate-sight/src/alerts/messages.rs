@@ -5,10 +5,11 @@
 //!
 //! *A webhook* gets messages as Alertmanager would send them, grouped by rule and policy: ten seconds after a group began,
 //! which is how often keys are judged, five minutes after its last message if there is news, four hours after it if there is
-//! none. *News* is that one begins, or that all are over. Whoever has had two messages of a group looks at the page: single alerts that come and go are then news an hour
-//! later, unless four times as many fire or all are over. At most twelve messages an hour, also over restarts: two of them are for
-//! what is critical, and six more for warnings, since callers choose keys, and how near to their rates these are. What is left
-//! out is tried again five minutes later, and the next message tells how many were.
+//! none. *News* is that an alert begins, or that all are over. Whoever has had two messages of a group looks at the page: after
+//! that, an alert that begins is news an hour after the last message, unless four times as many fire or all are over. At most
+//! twelve messages an hour, also over restarts: two of them are for what is critical, and six more for warnings, since callers
+//! choose keys, and how near to their rates these are. What is left out is tried again five minutes later, and the next message
+//! tells how many were.
 //!
 //! A message has digests of keys, and never their names.
 //!
@@ -38,6 +39,9 @@ const GROUP_WAIT: u64 = 10;
 pub(crate) const GROUP_INTERVAL: u64 = 300;
 const MORE_EACH: u64 = 3_600;
 const REPEAT_EACH: u64 = 4 * 3_600;
+
+/// The most alerts of a group that are over and wait to be told.
+const MOST_OVER: usize = 1_000;
 
 /// Messages of a webhook in an hour, and how many of them are kept for what is critical, and for what is that or a warning.
 const MOST_AN_HOUR: usize = 12;
@@ -363,6 +367,12 @@ impl Hook {
                 }
                 // What began and ended without a word needs none.
                 member.alert.resolved.is_none() || member.told_over == Some(false)
+            });
+            // Those that are over wait for the next message, for hours at most. It names few of them, and counts the others.
+            let mut over = 0;
+            group.members.retain(|_, member| {
+                over += usize::from(member.alert.resolved.is_some());
+                member.alert.resolved.is_none() || over <= MOST_OVER
             });
         }
     }

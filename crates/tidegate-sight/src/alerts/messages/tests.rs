@@ -231,3 +231,22 @@ fn after_a_step_of_the_clock_nothing_ends_in_the_future() {
     let told = run(&mut outbox, &[], 6_500, 7_000);
     assert_eq!(times(&told), [6_710], "five minutes after its last message");
 }
+
+/// Callers choose keys: each second another one is near its rate, and no longer the second after.
+#[test]
+fn alerts_that_are_over_wait_in_a_bounded_number() {
+    let mut outbox = outbox(Kind::Webhook);
+    let first = alert(Rule::TenantNear, "per-tenant", "#first");
+    run(&mut outbox, std::slice::from_ref(&first), 0, 700);
+    for at in 0..3 * MOST_OVER as u64 {
+        let one = alert(Rule::TenantNear, "per-tenant", &format!("#{at}"));
+        let carried = [
+            Standing { alert: &first, is_silenced: false, was_told: true },
+            Standing { alert: &one, is_silenced: false, was_told: true },
+        ];
+        outbox.second(NOW + 700, &carried);
+    }
+    let Receiver::Webhook(hook) = &outbox.receivers[0] else { panic!("a webhook") };
+    let members = hook.groups.values().map(|group| group.members.len()).max();
+    assert_eq!(members, Some(MOST_OVER + 2));
+}
