@@ -58,7 +58,7 @@ fn main() -> Result<()> {
     for word in &words {
         let known =
             rows.iter().any(|row| row.name.contains(word.as_str())) || PERMITS.contains(word.as_str());
-        ensure!(known, "no row has `{word}` in its name");
+        ensure!(known, "no row has `{word}` in its name; write one of {}, {PERMITS}", names(&rows));
     }
     rows.retain(|row| wanted(row.name));
     let load = load_average()?;
@@ -157,4 +157,11 @@ fn machine(before: f64) -> Result<String> {
 fn load_average() -> Result<f64> {
     let averages = fs::read_to_string("/proc/loadavg")?;
     Ok(averages.split(' ').next().unwrap_or_default().parse()?)
+}
+
+/// The names of the rows, each once.
+fn names(rows: &[Row]) -> String {
+    let mut names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    names.dedup();
+    names.join(", ")
 }
