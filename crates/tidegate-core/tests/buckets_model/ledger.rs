@@ -175,12 +175,13 @@ impl Ledger {
         self.entries[nth].units = used;
         let now_spent = self.at(quota, &settled, at);
         let standing: u128 = self.entries[nth + 1..].iter().map(|entry| u128::from(entry.units)).sum();
-        let refilled =
-            |band: &Band| at_intervals(band) && at - receipt.at.as_nanos() >= band.rate.period_nanos();
+        // Its period may have begun long before the charge.
+        let refilled = |band: &Band| at_intervals(band) && band.began() > receipt.at.as_nanos();
         // The undone charge may have begun the others' period, which then begins anew, with refills at other ticks than
         // without it.
         let begun_anew = |band: &Band| at_intervals(band) && used == 0;
-        self.loose |= standing > 0 && self.bands.iter().any(|band| refilled(band) || begun_anew(band));
+        let running = self.running(quota, state, at);
+        self.loose |= standing > 0 && running.iter().any(|band| refilled(band) || begun_anew(band));
         self.is_never_fuller(quota, &settled, at, &place);
         let alive = arrival.as_nanos() > at && !self.entries[nth].rested;
         if alive {
@@ -216,16 +217,21 @@ impl Ledger {
         units.min(at_once) - used.min(at_once)
     }
 
-    /// What is spent at a tick not before the last change.
-    fn at(&self, quota: &Quota, state: &State, at: u64) -> Vec<Q> {
+    /// The bandwidths as a state has them, at a tick not before its last change.
+    fn running(&self, quota: &Quota, state: &State, at: u64) -> Vec<Band> {
         let (last, spent) = spent(quota, state);
         let band = |(band, (spent, into)): (&Band, Spent)| {
             let mut band = band.clone();
             band.start(last, spent, into);
             band.advance(last, at);
-            q(band.capacity) - band.tokens
+            band
         };
         self.bands.iter().zip(spent).map(band).collect()
+    }
+
+    /// What is spent at a tick not before the last change.
+    fn at(&self, quota: &Quota, state: &State, at: u64) -> Vec<Q> {
+        self.running(quota, state, at).into_iter().map(|band| q(band.capacity) - band.tokens).collect()
     }
 
     fn is_never_fuller(&self, quota: &Quota, state: &State, at: u64, place: &dyn Fn() -> String) {

@@ -91,6 +91,11 @@ impl Band {
         Q::new(self.rate.period_nanos().into(), self.rate.count().into())
     }
 
+    /// When the current period began; for a full bucket, now.
+    pub(crate) fn began(&self) -> u64 {
+        self.anchor
+    }
+
     /// When the current period ends; for a full bucket, when a period that begins now would end.
     pub(crate) fn next_refill(&self) -> u64 {
         self.anchor + self.rate.period_nanos()
