@@ -301,7 +301,9 @@ impl<'a> Life<'a> {
 
     fn change(&mut self) {
         let to = (self.subject.quota)(&mut self.random, Some(&self.quota));
-        let how = self.random.pick(&[Replace::AsIs, Replace::AsIs, Replace::Proportional, Replace::Reset]);
+        // After the largest debt, counts that grow with the limit would saturate; hostile.rs covers that.
+        let grown = if self.overdrawn { Replace::AsIs } else { Replace::Proportional };
+        let how = self.random.pick(&[Replace::AsIs, Replace::AsIs, grown, Replace::Reset]);
         self.state = to.carry(&self.quota, &self.state, self.now, how);
         self.model.carry(&to, self.now, how);
         let keeps = how == Replace::AsIs && period(&to) == self.window;
