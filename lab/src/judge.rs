@@ -8,8 +8,8 @@
 //! The library's own types decide, on a virtual clock. The same seed gives the same run. A [`candidate`] for another law
 //! stands beside them.
 //!
-//! The services are divided by the hashes of their names: half [`A`](Half::A) is to choose constants by, half
-//! [`B`](Half::B) to be published once.
+//! The services are divided by the hashes of their names: half [`A`](Set::A) is to choose constants by, half
+//! [`B`](Set::B) to be published once. Set [`C`](Set::C) is by another hand, and was not seen by those who made a law.
 
 mod candidate;
 mod checks;
@@ -22,18 +22,31 @@ mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod unseen;
 
-pub use services::Half;
+pub use services::Set;
 
-/// Judges the services of a half whose names contain `word` (an empty word matches all), with at most so many seeds
-/// each. Returns the table with the checks below it, and the checks that failed.
+/// Returns the names of all protections.
 #[must_use]
-pub fn page(half: Half, seeds: u64, word: &str) -> (String, Vec<String>) {
+pub fn protections() -> Vec<&'static str> {
+    table::all_protections().into_iter().map(guard::Protection::name).collect()
+}
+
+/// Judges the services of a set whose names contain `word` (an empty word matches all), with at most so many seeds
+/// each. Returns the table with the checks below it, and the checks that failed.
+///
+/// If `only` names protections, no others are judged, and nothing is checked.
+#[must_use]
+pub fn page(set: Set, seeds: u64, word: &str, only: &[&str]) -> (String, Vec<String>) {
     let seeds = seeds.max(1);
-    let mut services = services::of_half(half);
+    let mut services = services::of_set(set);
     services.retain(|service| service.name.contains(word));
-    let judged: Vec<_> = services.into_iter().map(|service| table::Judged::new(service, seeds)).collect();
+    let judged: Vec<_> =
+        services.into_iter().map(|service| table::Judged::new(service, seeds, only)).collect();
     let mut text = table::text(&judged);
+    if !only.is_empty() {
+        return (text, Vec::new());
+    }
     text.push('\n');
     let mut failed = Vec::new();
     for check in checks::all(&judged, seeds) {

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::mem;
 
 use super::service::{CpuQuota, Job, Service, Step, nanos};
 use crate::event_queue::Agenda;
@@ -43,6 +44,8 @@ enum Place {
     Nowhere,
     Waits,
     InLine,
+    /// It waits or hangs, and holds a slot.
+    Blocked,
     AtWork,
 }
 
@@ -51,6 +54,8 @@ struct Piece {
     turn: u32,
     place: Place,
     work: f64,
+    /// The nanoseconds for which it holds a slot before it works.
+    blocked: u64,
 }
 
 pub(super) struct Engine<'s> {
@@ -66,9 +71,13 @@ pub(super) struct Engine<'s> {
     ends: BinaryHeap<Reverse<(u64, Key)>>,
     /// Those that were given up are still in it.
     line: VecDeque<Key>,
+    /// When each of the blocked goes on. Those that were given up are still in it.
+    blocked: BinaryHeap<Reverse<(u64, Key)>>,
+    /// How many hold a slot, and how many of them are not blocked.
+    held: usize,
     busy: usize,
     inside: usize,
-    most_busy: usize,
+    most_held: usize,
     stopped_until: u64,
     since_pause: u32,
     since_flush: f64,
@@ -87,9 +96,11 @@ impl<'s> Engine<'s> {
             pieces: Vec::new(),
             ends: BinaryHeap::new(),
             line: VecDeque::new(),
+            blocked: BinaryHeap::new(),
+            held: 0,
             busy: 0,
             inside: 0,
-            most_busy: 0,
+            most_held: 0,
             stopped_until: 0,
             since_pause: 0,
             since_flush: 0.0,
@@ -102,19 +113,27 @@ impl<'s> Engine<'s> {
         self.inside
     }
 
-    /// Returns how many were at work at once, at most.
-    pub(super) const fn most_busy(&self) -> usize {
-        self.most_busy
+    /// Returns how many held a slot at once, at most.
+    pub(super) const fn most_held(&self) -> usize {
+        self.most_held
     }
 
     /// Takes a request in, at the time of the last call of [`Engine::advance`].
     pub(super) fn enter<E: From<Moment>>(&mut self, key: Key, job: Job, agenda: &mut Agenda<E>) {
         let slot = key.slot as usize;
         if self.pieces.len() <= slot {
-            self.pieces.resize(slot + 1, Piece { turn: 0, place: Place::Nowhere, work: 0.0 });
+            self.pieces.resize(slot + 1, Piece { turn: 0, place: Place::Nowhere, work: 0.0, blocked: 0 });
         }
-        self.pieces[slot] = Piece { turn: key.turn, place: Place::Waits, work: job.work };
+        self.pieces[slot] = Piece { turn: key.turn, place: Place::Waits, work: job.work, blocked: 0 };
         self.inside += 1;
+        if self.service.blocks {
+            let piece = &mut self.pieces[slot];
+            piece.blocked = job.hangs.unwrap_or(job.wait);
+            if job.hangs.is_some() {
+                piece.work = NEAR;
+            }
+            return self.line_up(key, agenda);
+        }
         match job.hangs {
             Some(lasts) => agenda.put(self.now.saturating_add(lasts), Moment::Over(key).into()),
             None if job.wait > 0 => agenda.put(self.now + job.wait, Moment::Ready(key).into()),
@@ -148,11 +167,13 @@ impl<'s> Engine<'s> {
         if piece.turn != key.turn || piece.place == Place::Nowhere {
             return;
         }
-        let was_at_work = piece.place == Place::AtWork;
-        piece.place = Place::Nowhere;
+        let left = mem::replace(&mut piece.place, Place::Nowhere);
         self.inside -= 1;
-        if was_at_work {
+        if left == Place::AtWork {
             self.busy -= 1;
+        }
+        if matches!(left, Place::AtWork | Place::Blocked) {
+            self.held -= 1;
             self.fill();
         }
     }
@@ -168,6 +189,15 @@ impl<'s> Engine<'s> {
         self.now = to;
         while self.steps.get(self.step + 1).is_some_and(|next| next.at <= to) {
             self.step += 1;
+            self.fill();
+        }
+        while let Some(&Reverse((at, key))) = self.blocked.peek()
+            && at <= to
+        {
+            self.blocked.pop();
+            if self.is(key, Place::Blocked) {
+                self.begin_work(key);
+            }
         }
         if let Some(quota) = self.service.quota {
             while self.period_ends <= to {
@@ -180,15 +210,18 @@ impl<'s> Engine<'s> {
     /// Returns when something changes if nobody comes or goes before. The time is later than that of the last
     /// [`Engine::advance`] if [`Engine::take_done`] has returned `None` since.
     pub(super) fn next_change(&mut self) -> Option<u64> {
-        if self.busy == 0 {
+        if self.held == 0 {
             return None;
         }
-        let mut next = u64::MAX;
-        if self.stopped_until > self.now {
-            next = self.stopped_until;
-        }
+        let mut next = self.blocked.peek().map_or(u64::MAX, |&Reverse((at, _))| at);
         if let Some(step) = self.steps.get(self.step + 1) {
             next = next.min(step.at);
+        }
+        if self.busy == 0 {
+            return Some(next);
+        }
+        if self.stopped_until > self.now {
+            next = next.min(self.stopped_until);
         }
         let pace = self.pace();
         if let Some(quota) = self.service.quota {
@@ -247,9 +280,8 @@ impl<'s> Engine<'s> {
     }
 
     fn line_up<E: From<Moment>>(&mut self, key: Key, agenda: &mut Agenda<E>) {
-        if self.busy < self.service.slots {
-            self.start(key);
-            return;
+        if self.held < self.slots() {
+            return self.start(key);
         }
         self.pieces[key.slot as usize].place = Place::InLine;
         self.line.push_back(key);
@@ -258,19 +290,30 @@ impl<'s> Engine<'s> {
         }
     }
 
+    /// Gives a request a slot.
     fn start(&mut self, key: Key) {
+        self.held += 1;
+        self.most_held = self.most_held.max(self.held);
+        let piece = &mut self.pieces[key.slot as usize];
+        if piece.blocked == 0 {
+            return self.begin_work(key);
+        }
+        piece.place = Place::Blocked;
+        self.blocked.push(Reverse((self.now.saturating_add(piece.blocked), key)));
+    }
+
+    fn begin_work(&mut self, key: Key) {
         let flushed = self.service.flush.filter(|flush| self.now >= nanos(flush.at));
         let slower = flushed.map_or(1.0, |flush| flush.slower(self.since_flush));
         let piece = &mut self.pieces[key.slot as usize];
         piece.place = Place::AtWork;
         self.ends.push(Reverse(((self.got + piece.work * slower).to_bits(), key)));
         self.busy += 1;
-        self.most_busy = self.most_busy.max(self.busy);
     }
 
     /// Gives free slots to those in line.
     fn fill(&mut self) {
-        while self.busy < self.service.slots {
+        while self.held < self.slots() {
             let Some(key) = self.line.pop_front() else { return };
             if self.is(key, Place::InLine) {
                 self.start(key);
@@ -278,9 +321,18 @@ impl<'s> Engine<'s> {
         }
     }
 
+    /// Returns the part of the slots and cores that is there now.
+    fn size(&self) -> f64 {
+        self.steps.get(self.step).map_or(1.0, |step| step.size)
+    }
+
+    fn slots(&self) -> usize {
+        (self.service.slots as f64 * self.size()).round() as usize
+    }
+
     /// Returns the cores in use while the machine is not stopped.
     fn cores_used(&self) -> f64 {
-        self.service.cores.min(self.busy as f64)
+        (self.service.cores * self.size()).min(self.busy as f64)
     }
 
     /// Returns how much work each one at work gets in a second.

@@ -31,7 +31,7 @@ pub(super) fn run(service: &Service, load: f64, protection: Protection, seed: u6
         now: 0,
         calls: Vec::new(),
         free: Vec::new(),
-        due: VecDeque::new(),
+        due: vec![VecDeque::new(); service.classes.len()],
         arrivals: Arrivals::new(service, load, seed),
         again: Chance(seed.rotate_left(32)),
         open: 0,
@@ -41,7 +41,7 @@ pub(super) fn run(service: &Service, load: f64, protection: Protection, seed: u6
     };
     run.go();
     let Run { mut tally, offered, engine, .. } = run;
-    tally.most_busy = engine.most_busy();
+    tally.most_held = engine.most_held();
     tally.allowed = service.allowed(&steps, &offered).min(tally.healthy);
     tally
 }
@@ -90,6 +90,7 @@ enum Stage {
 }
 
 /// The end of the time that a caller gives a try.
+#[derive(Clone)]
 struct Due {
     at: u64,
     key: Key,
@@ -103,8 +104,8 @@ struct Run<'s> {
     now: u64,
     calls: Vec<Try>,
     free: Vec<u32>,
-    /// In the order of time, since all callers give the same time.
-    due: VecDeque<Due>,
+    /// By classes. Each is in the order of time, since all callers of a class give the same time.
+    due: Vec<VecDeque<Due>>,
     arrivals: Arrivals<'s>,
     again: Chance,
     /// How many callers are counted and have no answer yet.
@@ -120,7 +121,7 @@ impl Run<'_> {
         let mut rung = Vec::new();
         // Callers keep coming until the last one that counts has his answer.
         while self.now < self.counted.end || self.open > 0 {
-            let due = self.due.front().map_or(u64::MAX, |due| due.at);
+            let (due, class) = self.first_due();
             let machine = self.engine.next_change().unwrap_or(u64::MAX);
             let next = machine.min(due).min(self.arrivals.next);
             if let Some(event) = self.agenda.next_until(next) {
@@ -129,7 +130,7 @@ impl Run<'_> {
             } else {
                 self.turn_to(next);
                 if due == next {
-                    if let Some(Due { key, .. }) = self.due.pop_front() {
+                    if let Some(Due { key, .. }) = self.due[class].pop_front() {
                         self.time_is_up(key);
                     }
                 } else if self.arrivals.next == next {
@@ -142,6 +143,13 @@ impl Run<'_> {
                 self.guard.take_rung(&mut rung);
             }
         }
+    }
+
+    /// Returns the end of the time that some caller gives, and his class.
+    fn first_due(&self) -> (u64, usize) {
+        let first = |due: &VecDeque<Due>| due.front().map_or(u64::MAX, |due| due.at);
+        let firsts = self.due.iter().enumerate().map(|(class, due)| (first(due), class));
+        firsts.min().unwrap_or((u64::MAX, 0))
     }
 
     /// Moves the time forward, and answers what the machine has done by then.
@@ -191,8 +199,9 @@ impl Run<'_> {
 
     fn begin(&mut self, caller: Caller, job: Job) {
         let key = self.key();
-        let deadline = self.now + nanos(self.service.callers.within);
-        self.due.push_back(Due { at: deadline, key });
+        let class = &self.service.classes[caller.class];
+        let deadline = self.now + nanos(self.service.within(class));
+        self.due[caller.class].push_back(Due { at: deadline, key });
         if let Some(patience) = job.patience {
             self.agenda.put(self.now + patience, Event::HangUp(key));
         }
@@ -201,7 +210,6 @@ impl Run<'_> {
         if self.engine.inside() >= ROOM {
             return self.refused(key);
         }
-        let class = &self.service.classes[caller.class];
         let asks = Asks {
             level: class.level,
             tenant: self.service.tenants.then_some(class.name),
@@ -353,6 +361,8 @@ struct Arrivals<'s> {
     service: &'s Service,
     rates: Vec<f64>,
     all: f64,
+    /// How many more come with the last one.
+    together: u32,
     chance: Chance,
     next: u64,
 }
@@ -361,7 +371,7 @@ impl<'s> Arrivals<'s> {
     fn new(service: &'s Service, load: f64, seed: u64) -> Self {
         let rates = service.rates(load);
         let all = rates.iter().sum();
-        let mut arrivals = Self { service, rates, all, chance: Chance(seed), next: 0 };
+        let mut arrivals = Self { service, rates, all, together: 0, chance: Chance(seed), next: 0 };
         arrivals.go_on();
         arrivals
     }
@@ -381,7 +391,13 @@ impl<'s> Arrivals<'s> {
     }
 
     fn go_on(&mut self) {
-        let rate = self.all * self.service.part_of_load(self.next as f64 / 1e9);
+        let clump = self.service.clump;
+        if self.together > 0 {
+            self.together -= 1;
+            return;
+        }
+        self.together = clump - 1;
+        let rate = self.all * self.service.part_of_load(self.next as f64 / 1e9) / f64::from(clump);
         self.next += nanos(exponential(&mut self.chance) / rate).max(1);
     }
 }

@@ -27,8 +27,13 @@ pub(super) struct Service {
     /// The mean work of a request of cost 1.
     pub(super) work: f64,
     pub(super) spread: Spread,
-    /// A wait for others before the work. It takes no slot and no core.
+    /// The mean wait for others before the work. It takes no core, and no slot unless the service blocks.
     pub(super) wait: f64,
+    pub(super) wait_spread: Spread,
+    /// How the wait changes through a run, in the order of time. Before the first and after the last it stays.
+    pub(super) drift: Vec<Drift>,
+    /// Whether a request holds a slot while it waits for others or hangs, as a thread does that blocks.
+    pub(super) blocks: bool,
     /// How many requests work at once; the others queue inside the service, first come, first served.
     pub(super) slots: usize,
     /// What those at work share evenly, at most one core each.
@@ -47,6 +52,8 @@ pub(super) struct Service {
     /// Whether each class is a tenant, which Tidegate is told.
     pub(super) tenants: bool,
     pub(super) shape: Shape,
+    /// How many requests come at once.
+    pub(super) clump: u32,
     pub(super) callers: Callers,
     /// Time under load before anything is counted.
     pub(super) warm: f64,
@@ -71,10 +78,16 @@ pub(super) enum Spread {
         one_in: f64,
         times: f64,
     },
+    /// A heavy tail: beyond a multiple, the share falls with this power, which is not 1. The longest takes so many
+    /// times as much as the shortest.
+    Pareto {
+        power: f64,
+        longest: f64,
+    },
 }
 
 impl Spread {
-    fn draw(self, chance: &mut Chance) -> f64 {
+    pub(super) fn draw(self, chance: &mut Chance) -> f64 {
         match self {
             Self::Fixed => 1.0,
             Self::Exponential => exponential(chance),
@@ -82,6 +95,12 @@ impl Spread {
             Self::Rare { one_in, times } => {
                 let usual = one_in / (one_in - 1.0 + times);
                 if chance.share() * one_in < 1.0 { usual * times } else { usual }
+            }
+            Self::Pareto { power, longest } => {
+                // The part of an unbounded tail that lies below the longest.
+                let below = 1.0 - longest.powf(-power);
+                let mean = power / (power - 1.0) * (1.0 - longest.powf(1.0 - power)) / below;
+                (1.0 - chance.share() * below).powf(-1.0 / power) / mean
             }
         }
     }
@@ -126,12 +145,34 @@ impl Drag {
     }
 }
 
-/// A time during which the service runs at another speed.
+/// A time during which the service runs at another speed, or is of another size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dip {
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) speed: f64,
+    /// The part of the slots and cores that is there. Work that began goes on when its slot is taken away.
+    pub(super) size: f64,
+}
+
+impl Dip {
+    /// Returns a time at another speed.
+    pub(super) const fn slow(from: f64, to: f64, speed: f64) -> Self {
+        Self { from, to, speed, size: 1.0 }
+    }
+
+    /// Returns a time with a part of the slots and cores, which is at most 1.
+    pub(super) const fn small(from: f64, to: f64, size: f64) -> Self {
+        Self { from, to, speed: 1.0, size }
+    }
+}
+
+/// From one of these to the next, the wait for others changes evenly.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drift {
+    pub(super) at: f64,
+    /// How many times as long the wait is at that time.
+    pub(super) times: f64,
 }
 
 /// Somebody else on the same machine, who comes and goes by chance.
@@ -197,12 +238,14 @@ pub(super) struct Class {
     pub(super) steady: bool,
     pub(super) cost: f64,
     pub(super) level: Criticality,
+    /// How long its callers wait, if not as long as the others.
+    pub(super) within: Option<f64>,
 }
 
 impl Class {
     /// Returns a part of the requests with a cost, of the level that requests have if nobody says otherwise.
     pub(super) const fn of(name: &'static str, share: f64, cost: f64) -> Self {
-        Self { name, share, steady: false, cost, level: Criticality::Critical }
+        Self { name, share, steady: false, cost, level: Criticality::Critical, within: None }
     }
 }
 
@@ -215,6 +258,12 @@ pub(super) enum Shape {
     /// A quarter more for half of each period, and a quarter less for the other half.
     Waves {
         period: f64,
+    },
+    /// In the first part of each period the load is so many times as high as in the rest. The mean is the load.
+    Bursts {
+        every: f64,
+        lasts: f64,
+        times: f64,
     },
     /// From a time on, this part of the load.
     Falls {
@@ -267,11 +316,12 @@ pub(super) struct Job {
     pub(super) hopeless: bool,
 }
 
-/// From a time in nanoseconds on, the service runs at a speed.
+/// From a time in nanoseconds on, the service runs at a speed and has a part of its slots and cores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) at: u64,
     pub(super) speed: f64,
+    pub(super) size: f64,
 }
 
 impl Default for Service {
@@ -281,6 +331,9 @@ impl Default for Service {
             work: 0.01,
             spread: Spread::Exponential,
             wait: 0.0,
+            wait_spread: Spread::Fixed,
+            drift: Vec::new(),
+            blocks: false,
             slots: UNBOUNDED,
             cores: 4.0,
             drag: Drag::Nothing,
@@ -294,6 +347,7 @@ impl Default for Service {
             classes: vec![Class::of("all", 1.0, 1.0)],
             tenants: false,
             shape: Shape::Steady,
+            clump: 1,
             callers: Callers::within(0.5),
             warm: 3.0,
             span: 9.0,
@@ -314,10 +368,48 @@ impl Service {
         let cores = self.cores.min(self.slots as f64);
         let cores = self.quota.map_or(cores, |quota| cores.min(quota.cpu / quota.period));
         let rate = cores / self.work;
+        let rate = if self.blocks { rate.min(self.slots as f64 / (self.wait + self.work)) } else { rate };
         self.pauses.map_or(rate, |pauses| {
             let every = f64::from(pauses.every);
             every / (every / rate + pauses.least + pauses.each_inside * cores)
         })
+    }
+
+    /// Returns what the slots alone would let through at a time, as a part of the capacity, if a request holds one
+    /// while it waits or hangs.
+    fn part_not_held(&self, at: f64) -> f64 {
+        if !self.blocks {
+            return f64::INFINITY;
+        }
+        let Callers { within, told, .. } = self.callers;
+        let mut each = self.wait * self.times_as_long(at) + self.work;
+        let mut can_be_answered = 1.0;
+        for trouble in self.troubles.iter().filter(|trouble| (trouble.from..trouble.to).contains(&at)) {
+            let lasts = if told { trouble.lasts.min(within) } else { trouble.lasts };
+            each += trouble.share * (lasts - each);
+            if trouble.fails || trouble.lasts >= within {
+                can_be_answered -= trouble.share;
+            }
+        }
+        self.slots as f64 * can_be_answered / each / self.capacity()
+    }
+
+    /// Returns how many times as long as usual the wait for others is.
+    pub(super) fn times_as_long(&self, at: f64) -> f64 {
+        let next = self.drift.partition_point(|drift| drift.at <= at);
+        match (next.checked_sub(1).and_then(|before| self.drift.get(before)), self.drift.get(next)) {
+            (Some(before), Some(after)) => {
+                let part = (at - before.at) / (after.at - before.at);
+                before.times + part * (after.times - before.times)
+            }
+            (Some(only), None) | (None, Some(only)) => only.times,
+            (None, None) => 1.0,
+        }
+    }
+
+    /// Returns how long the callers of a class wait.
+    pub(super) fn within(&self, class: &Class) -> f64 {
+        class.within.unwrap_or(self.callers.within)
     }
 
     /// Returns how many are inside at capacity while nobody queues, those that hang included.
@@ -357,6 +449,10 @@ impl Service {
                     0.75
                 }
             }
+            Shape::Bursts { every, lasts, times } => {
+                let rest = every / (every + (times - 1.0) * lasts);
+                if at % every < lasts { rest * times } else { rest }
+            }
             Shape::Falls { at: then, to } => {
                 if at < then {
                     1.0
@@ -369,7 +465,8 @@ impl Service {
 
     /// Draws what a request that comes at a time needs.
     pub(super) fn draw(&self, class: &Class, at: f64, chance: &mut Chance) -> Job {
-        let Callers { within, patience, .. } = self.callers;
+        let (within, patience) = (self.within(class), self.callers.patience);
+        let wait = self.wait * self.times_as_long(at) * self.wait_spread.draw(chance);
         let work = self.work * class.cost * self.spread.draw(chance);
         let patience = if patience < f64::INFINITY { patience * exponential(chance) } else { f64::INFINITY };
         let meets =
@@ -378,31 +475,32 @@ impl Service {
         Job {
             // An exponential variate may be zero.
             work: work.max(1e-9),
-            wait: nanos(self.wait),
+            wait: nanos(wait),
             hangs: trouble.map(|trouble| nanos(trouble.lasts)),
             fails: trouble.is_some_and(|trouble| trouble.fails),
             patience: (patience < f64::INFINITY).then(|| nanos(patience)),
             // Whoever tries again draws again.
             hopeless: self.callers.retries == 0
                 && (trouble.is_some_and(|trouble| trouble.fails || trouble.lasts >= within)
-                    || self.wait + work >= within.min(patience)),
+                    || wait + work >= within.min(patience)),
         }
     }
 
-    /// Returns the speed of the service through a run. It depends on the seed alone.
+    /// Returns the speed and the size of the service through a run. It depends on the seed alone.
     pub(super) fn steps(&self, seed: u64) -> Vec<Step> {
-        let mut steps = vec![Step { at: 0, speed: 1.0 }];
+        let mut steps = vec![Step { at: 0, speed: 1.0, size: 1.0 }];
+        let mut from = |at: f64, speed: f64, size: f64| steps.push(Step { at: nanos(at), speed, size });
         for dip in &self.dips {
-            steps.push(Step { at: nanos(dip.from), speed: dip.speed });
-            steps.push(Step { at: nanos(dip.to), speed: 1.0 });
+            from(dip.from, dip.speed, dip.size);
+            from(dip.to, 1.0, 1.0);
         }
         if let Some(Neighbour { takes, away, stays }) = self.neighbour {
             let (mut at, mut chance) = (0.0, Chance(!seed));
             while at < self.warm + self.span {
                 at += away * exponential(&mut chance);
-                steps.push(Step { at: nanos(at), speed: 1.0 - takes });
+                from(at, 1.0 - takes, 1.0);
                 at += stays * exponential(&mut chance);
-                steps.push(Step { at: nanos(at), speed: 1.0 });
+                from(at, 1.0, 1.0);
             }
         }
         steps
@@ -421,7 +519,6 @@ impl Service {
     pub(super) fn allowed(&self, steps: &[Step], offered: &[f64]) -> f64 {
         let part = self.part() as f64 / 1e9;
         let capacity = self.capacity();
-        let room = capacity * (self.callers.within - self.wait - self.work).max(0.0);
         let warm = (self.warm / part).round() as usize;
         let (mut waiting, mut waited_before, mut sum, mut done, mut step) = (0.0_f64, 0.0, 0.0, 0.0, 0);
         for (number, offered) in offered.iter().enumerate() {
@@ -434,7 +531,10 @@ impl Service {
             }
             let flushed = self.flush.filter(|flush| at >= flush.at);
             let slower = flushed.map_or(1.0, |flush| flush.slower(done));
-            let speed = steps.get(step).map_or(1.0, |step| step.speed) / slower;
+            let (speed, size) = steps.get(step).map_or((1.0, 1.0), |step| (step.speed, step.size));
+            let speed = size * (speed / slower).min(self.part_not_held(at));
+            let wait = self.wait * self.times_as_long(at);
+            let room = capacity * (self.callers.within - wait - self.work).max(0.0);
             waiting += offered;
             let served = waiting.min(capacity * speed * part);
             waiting = (waiting - served).min(room * speed);

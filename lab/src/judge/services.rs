@@ -1,22 +1,25 @@
-//! The services of the table, in two halves.
+//! The services of the table, in sets.
 
 use tidegate::priority::Criticality;
 
 use super::service::{
     Callers, Class, CpuQuota, Dip, Drag, Flush, Neighbour, Pauses, Service, Shape, Spread, Trouble,
 };
+use super::unseen;
 
-/// A half of the services. The hash of a name decides, so that nobody chooses.
+/// A set of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
-    /// To choose constants by.
+pub enum Set {
+    /// The half of the services to choose constants by. The hash of a name decides, so that nobody chooses.
     A,
-    /// To publish once, when nothing is left to choose.
+    /// The other half, to publish once, when nothing is left to choose.
     B,
+    /// Services by another hand, which no law was made with.
+    C,
 }
 
-impl Half {
-    /// Returns the half of a name: the highest bit of its hash by FNV-1a.
+impl Set {
+    /// Returns the half to which a name belongs: the highest bit of its hash by FNV-1a.
     pub(super) fn of(name: &str) -> Self {
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -25,13 +28,16 @@ impl Half {
     }
 }
 
-pub(super) fn of_half(half: Half) -> Vec<Service> {
+pub(super) fn of_set(set: Set) -> Vec<Service> {
+    if set == Set::C {
+        return unseen::all();
+    }
     let mut services = all();
-    services.retain(|service| Half::of(service.name) == half);
+    services.retain(|service| Set::of(service.name) == set);
     services
 }
 
-/// Returns all services. Most can do some 300 requests a second, which is enough to learn from in seconds and little
+/// Returns the services of both halves. Most can do some 300 requests a second, which is enough to learn from in seconds and little
 /// to simulate.
 pub(super) fn all() -> Vec<Service> {
     let mut all = pools();
@@ -207,13 +213,13 @@ fn disturbed() -> Vec<Service> {
         },
         Service {
             name: "dependency that is slow for a while",
-            dips: vec![Dip { from: 5.0, to: 8.0, speed: 0.3 }],
+            dips: vec![Dip::slow(5.0, 8.0, 0.3)],
             callers: Callers::within(0.6),
             ..Service::pool(20, 0.06)
         },
         Service {
             name: "half of the machines gone",
-            dips: vec![Dip { from: 5.0, to: f64::INFINITY, speed: 0.5 }],
+            dips: vec![Dip::slow(5.0, f64::INFINITY, 0.5)],
             callers: Callers::told(0.5),
             ..Service::pool(20, 0.06)
         },

@@ -1,4 +1,4 @@
-//! The table: each service of a half at each load, under each protection.
+//! The table: each service of a set at each load, under each protection.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -64,7 +64,8 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    pub(super) fn new(service: Service, seeds: u64) -> Self {
+    /// Judges a service under the protections with these names; under all if there are none.
+    pub(super) fn new(service: Service, seeds: u64, only: &[&str]) -> Self {
         let seeds = seeds.min(service.seeds);
         let row = |protection: Protection| {
             let cell = |load: f64| match protection {
@@ -73,7 +74,9 @@ impl Judged {
             };
             Row { name: protection.name(), cells: LOADS.map(cell).into() }
         };
-        let rows = protections(&service).into_iter().map(row).collect();
+        let mut protections = protections(&service);
+        protections.retain(|protection| only.is_empty() || only.contains(&protection.name()));
+        let rows = protections.into_iter().map(row).collect();
         Self { service, rows }
     }
 
@@ -84,10 +87,15 @@ impl Judged {
 }
 
 fn protections(service: &Service) -> Vec<Protection> {
-    let mut all = vec![Protection::Tidegate, Protection::Candidate];
-    if service.troubles.iter().any(|trouble| trouble.fails) {
-        all.push(Protection::WithBreaker);
+    let mut all = all_protections();
+    if !service.troubles.iter().any(|trouble| trouble.fails) {
+        all.retain(|protection| *protection != Protection::WithBreaker);
     }
+    all
+}
+
+pub(super) fn all_protections() -> Vec<Protection> {
+    let mut all = vec![Protection::Tidegate, Protection::Candidate, Protection::WithBreaker];
     // The number of places is found for each load.
     all.extend([Protection::Fixed(1), Protection::Nothing]);
     all.extend(LAWS);

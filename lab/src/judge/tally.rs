@@ -29,8 +29,8 @@ pub(super) struct Tally {
     pub(super) healthy: f64,
     pub(super) classes: Vec<ClassTally>,
     pub(super) latencies: Latencies,
-    /// The most that were at work at once.
-    pub(super) most_busy: usize,
+    /// The most that held a slot at once.
+    pub(super) most_held: usize,
 }
 
 /// The requests of a class that could be answered, and those that were.
@@ -86,7 +86,7 @@ impl Tally {
             class.answered += other.answered;
         }
         self.latencies.merge(&other.latencies);
-        self.most_busy = self.most_busy.max(other.most_busy);
+        self.most_held = self.most_held.max(other.most_held);
     }
 
     /// Returns what was answered in time, as a share of what a perfect protection would have had answered.

@@ -3,16 +3,19 @@
 
 use std::collections::BTreeSet;
 
+use tidegate_sim::traffic::Chance;
+
 use super::checks::{Check, hang_stays_partial, slow_work_is_learnt, tenants_are_apart};
 use super::guard::{LAWS, Protection};
 use super::run::run;
-use super::service::{Callers, Dip, Service, Spread, UNBOUNDED};
-use super::services::{Half, all, of_half};
+use super::service::{Callers, Class, Dip, Drift, Service, Shape, Spread, Trouble, UNBOUNDED};
+use super::services::{Set, all, of_set};
 use super::tally::Tally;
+use super::unseen;
 
 /// Returns the service for a part of its time.
 fn short(service: Service) -> Service {
-    let part = if service.name == "work of fifty microseconds" { 0.04 } else { 0.25 };
+    let part = if service.capacity() > 10_000.0 { 0.04 } else { 0.25 };
     Service { warm: service.warm * part, span: service.span * part, ..service }
 }
 
@@ -21,14 +24,14 @@ fn counts_everybody(service: &Service, load: f64, protection: Protection) -> Tal
     let name = format!("{} at {load}, {protection:?}", service.name);
     let ended = tally.answered + tally.refused + tally.late + tally.hung;
     assert_eq!(tally.offered, ended, "each ends once: {name}: {tally:?}");
-    assert!(tally.most_busy <= service.slots, "{name}: {} at work", tally.most_busy);
+    assert!(tally.most_held <= service.slots, "{name}: {} hold a slot", tally.most_held);
     assert!(tally.good <= tally.healthy && tally.allowed <= tally.healthy, "{name}: {tally:?}");
     tally
 }
 
 #[test]
 fn everybody_is_counted_once_and_no_more_work_than_there_are_slots() {
-    for service in all() {
+    for service in all().into_iter().chain(unseen::all()) {
         let service = short(service);
         for load in [0.8, 4.0] {
             let tidegate = counts_everybody(&service, load, Protection::Tidegate);
@@ -97,7 +100,7 @@ fn what_the_capacity_allows_is_the_load_or_the_capacity() {
 
     let best = run_fixed(&service, 4.0, 20);
     assert!((0.98..=1.01).contains(&best), "{best}");
-    let dips = vec![Dip { from: 13.0, to: f64::INFINITY, speed: 0.5 }];
+    let dips = vec![Dip::slow(13.0, f64::INFINITY, 0.5)];
     let dip = Service { dips, ..service };
     let allowed = run(&dip, 4.0).allowed;
     assert!((allowed / (400.0 * 15.0) - 1.0).abs() < 0.02, "{allowed}: half of it after half of the time");
@@ -111,11 +114,11 @@ fn run_fixed(service: &Service, load: f64, places: u64) -> f64 {
 
 #[test]
 fn the_hash_of_a_name_decides_its_half() {
-    let services = all();
-    let names: BTreeSet<&str> = services.iter().map(|service| service.name).collect();
-    assert_eq!(names.len(), services.len(), "each name is the name of one");
-    assert!(names.len() >= 24);
-    let (a, b) = (of_half(Half::A).len(), of_half(Half::B).len());
+    let (services, unseen) = (all(), unseen::all());
+    let names: BTreeSet<&str> = services.iter().chain(&unseen).map(|service| service.name).collect();
+    assert_eq!(names.len(), services.len() + unseen.len(), "each name is the name of one");
+    assert!(services.len() >= 24 && unseen.len() >= 20);
+    let (a, b) = (of_set(Set::A).len(), of_set(Set::B).len());
     assert_eq!(a + b, services.len());
     assert!(a >= 8 && b >= 8, "{a} and {b}");
 }
@@ -150,4 +153,97 @@ fn a_cut_of_the_candidate_is_judged_by_what_entered_after_it() {
 #[test]
 fn quiet_tenants_are_answered_beside_a_flood() {
     hold(tenants_are_apart(Protection::Tidegate, 1));
+}
+
+/// Returns the mean of many draws, and the largest.
+fn drawn(spread: Spread) -> (f64, f64) {
+    let mut chance = Chance(1);
+    let draws: Vec<f64> = (0..1_000_000).map(|_| spread.draw(&mut chance)).collect();
+    (draws.iter().sum::<f64>() / 1e6, draws.into_iter().fold(0.0, f64::max))
+}
+
+#[test]
+fn a_heavy_tail_has_the_mean_one() {
+    let (mean, largest) = drawn(Spread::Pareto { power: 1.3, longest: 200.0 });
+    assert!((mean - 1.0).abs() < 0.02, "{mean}");
+    assert!((40.0..80.0).contains(&largest), "{largest}: the shortest is 0.3");
+}
+
+#[test]
+fn bursts_and_clumps_leave_the_load_as_it_is() {
+    let service = Service {
+        shape: Shape::Bursts { every: 10.0, lasts: 1.0, times: 6.0 },
+        clump: 20,
+        span: 100.0,
+        warm: 0.0,
+        ..Service::pool(20, 0.05)
+    };
+    assert!((service.part_of_load(0.5) / service.part_of_load(5.0) - 6.0).abs() < 1e-9);
+    let offered = counts_everybody(&service, 0.5, Protection::Nothing).offered as f64;
+    assert!((offered / 20_000.0 - 1.0).abs() < 0.1, "{offered}");
+    assert_eq!(offered % 20.0, 0.0);
+}
+
+#[test]
+fn machines_that_are_gone_do_less_at_the_same_speed() {
+    let gone = vec![Dip::small(0.0, f64::INFINITY, 0.5)];
+    let pool = Service { spread: Spread::Fixed, dips: gone, span: 20.0, ..Service::pool(10, 0.025) };
+    let tally = counts_everybody(&pool, 4.0, Protection::Fixed(5));
+    // A slot is empty until the next request comes.
+    assert!((tally.answered as f64 / (200.0 * 20.0) - 1.0).abs() < 0.05, "{}", tally.answered);
+    assert_eq!(tally.most_held, 5);
+    assert!(tally.latencies.p99() < 0.028, "{}: nobody is slower", tally.latencies.p99());
+}
+
+#[test]
+fn who_blocks_holds_a_slot_and_no_core() {
+    // The slots let 200 through in a second, the one core 500.
+    let service = Service {
+        work: 0.002,
+        wait: 0.048,
+        spread: Spread::Fixed,
+        blocks: true,
+        slots: 10,
+        cores: 1.0,
+        span: 20.0,
+        ..Service::default()
+    };
+    assert!((service.capacity() - 200.0).abs() < 1e-6);
+    assert!(run_fixed(&service, 2.0, 10) > 0.9);
+    assert!(run_fixed(&service, 2.0, 5) < 0.52);
+    // One in ten that holds its slot for 1 s, and fails, leaves a third of the slots to the others.
+    let hangs = Trouble { from: 0.0, to: f64::INFINITY, share: 0.1, lasts: 1.0, fails: true };
+    let hung = Service { troubles: vec![hangs], ..service.clone() };
+    let tally = counts_everybody(&hung, 4.0, Protection::Fixed(20));
+    let expected = 10.0 * 0.9 / (0.9 * 0.05 + 0.1) * 20.0;
+    assert!((tally.allowed / expected - 1.0).abs() < 0.02, "{}", tally.allowed);
+    assert!((tally.answered as f64 / expected - 1.0).abs() < 0.1, "{} of {expected}", tally.answered);
+    // Twice the wait is nearly half of the capacity, and without blocking it is only latency.
+    let drift = vec![Drift { at: 0.0, times: 2.0 }];
+    let slow = Service { drift, ..service };
+    let allowed = counts_everybody(&slow, 4.0, Protection::Nothing).allowed;
+    assert!((allowed / (10.0 / 0.098 * 20.0) - 1.0).abs() < 0.02, "{allowed}");
+    let free = Service { blocks: false, slots: UNBOUNDED, ..slow };
+    let tally = counts_everybody(&free, 0.5, Protection::Nothing);
+    assert_eq!(tally.answered, tally.offered);
+    assert!((0.096..0.12).contains(&tally.latencies.p99()), "{}", tally.latencies.p99());
+}
+
+#[test]
+fn the_wait_drifts_evenly() {
+    let drift = vec![Drift { at: 10.0, times: 1.0 }, Drift { at: 20.0, times: 3.0 }];
+    let service = Service { drift, ..Service::default() };
+    let found = [0.0, 10.0, 15.0, 20.0, 90.0].map(|at| service.times_as_long(at));
+    assert_eq!(found, [1.0, 1.0, 2.0, 3.0, 3.0]);
+    assert_eq!(Service::default().times_as_long(5.0), 1.0);
+}
+
+#[test]
+fn each_class_has_its_own_time() {
+    let patient = Class { within: Some(10.0), ..Class::of("patient", 1.0, 1.0) };
+    let classes = vec![Class::of("hasty", 1.0, 1.0), patient];
+    let service = Service { classes, callers: Callers::within(0.2), ..Service::pool(10, 0.025) };
+    let tally = counts_everybody(&service, 2.0, Protection::Fixed(400));
+    assert!(tally.class_share(0) < 0.1, "{}: all are late", tally.class_share(0));
+    assert!(tally.class_share(1) > 0.4, "{}", tally.class_share(1));
 }
