@@ -106,6 +106,8 @@ pub(crate) struct PolicyRow {
     pub(crate) usual: Option<(f64, f64)>,
     pub(crate) is_unusual: bool,
     pub(crate) keys_refused: u64,
+    /// The key that was refused most in the last minutes; `None`: none was in the last one.
+    pub(crate) most_refused: Option<String>,
     /// The key with the highest rate, its rate, and how much of the limit's rate that is.
     pub(crate) hottest: Option<Hottest>,
     pub(crate) line: Vec<Point>,
@@ -189,6 +191,7 @@ fn policy(row: &Value) -> PolicyRow {
         usual: range(&row["usual"]),
         is_unusual: row["unusual"] == true,
         keys_refused: row["keys_refused"].as_u64().unwrap_or_default(),
+        most_refused: row["most_refused"].as_str().map(str::to_owned),
         hottest: hottest["key"].as_str().map(|key| Hottest {
             key: key.to_owned(),
             per_second: hottest["per_second"].as_f64().unwrap_or_default(),
@@ -276,7 +279,7 @@ pub(crate) mod tests {
                     "name": "per-tenant",
                     "per_second": { "allowed": 58.0, "delayed": 0.0, "denied": 12.3, "over": 0.0, "near": 0.0, "would_deny": 0.0, "errors": 0.0 },
                     "denied_share": 0.175, "usual": { "low": 0.0, "high": 0.002, "days": 9 }, "unusual": true,
-                    "keys_refused": 1, "hottest": null, "line": [],
+                    "keys_refused": 1, "most_refused": "tenant.id=t1", "hottest": null, "line": [],
                 },
             ],
             "quiet": 12,

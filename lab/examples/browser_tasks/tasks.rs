@@ -8,7 +8,7 @@ use super::stand::{OPERATOR, OPERATORS_TOKEN, Stand};
 use super::traffic::{Refusal, RefusedKey, Traffic};
 
 /// How far a shown share may lie from the true one, in points.
-const POINTS: f64 = 0.5;
+pub(crate) const POINTS: f64 = 0.5;
 
 /// The limit that the lab tries: `per-ip` with this rate a second and burst.
 const TRIED: (f64, f64) = (1.0, 2.0);
@@ -17,7 +17,7 @@ const TRIED: (f64, f64) = (1.0, 2.0);
 const IDS: usize = 200;
 
 /// After so long, effects of changes are known.
-const EFFECT_AFTER: Duration = Duration::from_secs(8 * 60);
+pub(crate) const EFFECT_AFTER: Duration = Duration::from_secs(8 * 60);
 
 /// A line of the result.
 pub(crate) struct Row {
@@ -36,10 +36,13 @@ impl fmt::Display for Row {
 
 /// What a task may take.
 #[derive(Clone, Copy)]
-struct Most {
-    steps: u32,
-    seconds: u64,
+pub(crate) struct Most {
+    pub(crate) steps: u32,
+    pub(crate) seconds: u64,
 }
+
+/// What is to be seen without a step.
+pub(crate) const AT_ONCE: Most = Most { steps: 0, seconds: 3 };
 
 /// The rows so far.
 #[derive(Default)]
@@ -54,7 +57,7 @@ impl Rows {
     }
 
     /// Adds a task.
-    fn task(&mut self, task: &str, most: Most, spent: Spent, answer: &str, is_right: bool) {
+    pub(crate) fn task(&mut self, task: &str, most: Most, spent: Spent, answer: &str, is_right: bool) {
         let wanted = format!("at most {} steps, {} s, right", most.steps, most.seconds);
         let took = spent.took.as_secs_f64();
         let (loads, groups) = (spent.loads, spent.groups);
@@ -92,7 +95,6 @@ fn begin(browser: &mut Browser, stand: &Stand) {
 
 fn now(browser: &mut Browser, stand: &Stand, traffic: &Traffic, rows: &mut Rows, how: &str) {
     const LEVELS: [&str; 4] = ["UNUSUAL: ", "TROUBLE: ", "Usual: ", "Not known yet: "];
-    const AT_ONCE: Most = Most { steps: 0, seconds: 3 };
     begin(browser, stand);
     let text = browser.text();
     let spent = browser.spent();
@@ -121,10 +123,7 @@ fn now(browser: &mut Browser, stand: &Stand, traffic: &Traffic, rows: &mut Rows,
 }
 
 fn why(browser: &mut Browser, stand: &Stand, traffic: &Traffic, rows: &mut Rows, how: &str) {
-    // It is recorded once a tenth of a second.
-    let settled = traffic.now().saturating_sub(Duration::from_secs(5));
-    let refusals = traffic.refusals();
-    let refusal = refusals.iter().rfind(|one| one.at < settled).expect("something was refused by then");
+    let refusal = traffic.recorded_refusal();
     begin(browser, stand);
     browser.go("Why");
     browser.walk("the box for ids", |focus| focus.tag == "TEXTAREA");
@@ -135,16 +134,16 @@ fn why(browser: &mut Browser, stand: &Stand, traffic: &Traffic, rows: &mut Rows,
     let spent = browser.spent();
     let most = Most { steps: 2, seconds: 15 };
     let verdict = verdict_then(&text).unwrap_or("no verdict");
-    rows.task(&format!("3 why{how}"), most, spent, verdict, explains(&text, refusal));
+    rows.task(&format!("3 why{how}"), most, spent, verdict, explains(&text, &refusal));
 }
 
 /// What a page says of a refusal, as it was then. Lines about now and of tables begin otherwise.
-fn verdict_then(text: &str) -> Option<&str> {
+pub(crate) fn verdict_then(text: &str) -> Option<&str> {
     text.lines().map(str::trim).find(|line| line.trim_start_matches("■ ").starts_with("DENIED "))
 }
 
 /// Whether a page says what really refused.
-fn explains(text: &str, refusal: &Refusal) -> bool {
+pub(crate) fn explains(text: &str, refusal: &Refusal) -> bool {
     text.contains(&refusal.id) && verdict_then(text).is_some_and(|line| line.contains(&refusal.policy))
 }
 
@@ -290,7 +289,7 @@ fn row_of<'t>(text: &'t str, first: &str) -> Option<&'t str> {
 }
 
 /// The number that a text begins with.
-fn number(text: &str) -> Option<f64> {
+pub(crate) fn number(text: &str) -> Option<f64> {
     let text = text.trim().trim_start_matches("< ").replace(',', "");
     let end = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
     text[..end].parse().ok()

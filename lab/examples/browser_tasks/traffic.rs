@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use ureq::Agent;
@@ -72,6 +72,7 @@ pub(crate) struct RefusedKey {
 struct Shared {
     address: SocketAddr,
     begun: Instant,
+    begun_at: SystemTime,
     stopped: AtomicBool,
     scrapes: AtomicBool,
     bank_fails: AtomicBool,
@@ -90,6 +91,7 @@ impl Traffic {
         let shared = Arc::new(Shared {
             address,
             begun: Instant::now(),
+            begun_at: SystemTime::now(),
             stopped: AtomicBool::new(false),
             scrapes: AtomicBool::new(false),
             bank_fails: AtomicBool::new(false),
@@ -159,6 +161,29 @@ impl Traffic {
         refused
             .map(|asked| Refusal { id: asked.id.clone(), policy: asked.policy.clone(), at: asked.at })
             .collect()
+    }
+
+    /// The last refusal that is recorded by now, which happens once a tenth of a second.
+    pub(crate) fn recorded_refusal(&self) -> Refusal {
+        let settled = self.now().saturating_sub(Duration::from_secs(5));
+        let refusal = self.refusals().into_iter().rfind(|one| one.at < settled);
+        refusal.expect("something was refused by then")
+    }
+
+    /// How often the breaker opened, and when last, in seconds of the day in UTC. Its calls come one after the other, so
+    /// that each time it opens is a row of refusals.
+    pub(crate) fn openings(&self) -> (usize, Option<u64>) {
+        let asked = self.shared.asked.lock().unwrap();
+        let (mut times, mut last, mut was_open) = (0, None, false);
+        for one in asked.iter().filter(|one| one.attribute("upstream.name") == "bank") {
+            let is_open = one.policy == "bank";
+            if is_open && !was_open {
+                (times, last) = (times + 1, Some(one.at));
+            }
+            was_open = is_open;
+        }
+        let begun = self.shared.begun_at.duration_since(UNIX_EPOCH).expect("the clock is right");
+        (times, last.map(|at| (begun + at).as_secs() % 86_400))
     }
 
     /// How many addresses the policy per-ip would have refused something under another limit and has not, by a plain

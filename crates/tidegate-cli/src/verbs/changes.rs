@@ -62,6 +62,24 @@ pub(crate) fn effect(effect: &Value) -> String {
     }
 }
 
+/// The same in words. `now`: when the server said so, in RFC 3339.
+#[cfg(feature = "tui")]
+pub(crate) fn effect_in_words(change: &Value, now: &str) -> String {
+    /// After so many seconds it is known, or will never be.
+    const KNOWN_AFTER: i64 = 8 * 60;
+    let known = &change["effect"];
+    if !known.is_null() {
+        let keys = [0, 1].map(|side: usize| known["keys_refused"][side].as_u64().unwrap_or_default());
+        let [before, after] = keys.map(tidegate_sim::grouped);
+        return format!("refused {}, {before} → {after} keys", effect(known));
+    }
+    let second = |at: &str| at.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_second);
+    match (second(&text(&change["at"])), second(now)) {
+        (Ok(at), Ok(now)) if now < at.saturating_add(KNOWN_AFTER) => "effect: too early to say".to_owned(),
+        _ => "effect not known: no requests before or after".to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -88,5 +106,15 @@ mod tests {
         assert!(rows[2].ends_with("-              blocked"), "{rows:?}");
         assert!(listed(&answer, true).contains("scraper   #17"));
         assert!(listed(&json!({}), false).starts_with("nothing has changed"));
+    }
+
+    #[cfg(feature = "tui")]
+    #[test]
+    fn an_effect_that_is_not_known_is_early_or_never_comes() {
+        let change = json!({ "at": "2026-03-02T02:50:01.123Z", "effect": null });
+        assert_eq!(effect_in_words(&change, "2026-03-02T02:58:00Z"), "effect: too early to say");
+        for now in ["2026-03-02T02:58:02Z", ""] {
+            assert_eq!(effect_in_words(&change, now), "effect not known: no requests before or after");
+        }
     }
 }

@@ -65,8 +65,9 @@ impl ExplainSource {
             answer.insert("asked".to_owned(), asked);
             answer.entry("answers").or_insert_with(|| "now".into());
         }
-        printer.value(&answer, |_| {
-            let mut shown = styled(text);
+        printer.value(&answer, |printer| {
+            let is_whole = printer.wide() || answer["answers"] != "then";
+            let mut shown = styled(&if is_whole { text.into() } else { without_others(text) });
             shown.push(self.line(&answer["answers"]));
             Ok(shown)
         })?;
@@ -200,6 +201,16 @@ const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Lo
 /// The beginning of the line that says how a request on record would be decided now.
 const NOW: &str = "now: would be ";
 
+/// Leaves out the policies that are not about a request on record: with them, why it was refused would scroll away.
+fn without_others(text: &str) -> String {
+    let is_other = |line: &str| {
+        let mut words = line.split_whitespace();
+        words.next().is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+            && words.skip(1).take(2).eq(["not", "charged"])
+    };
+    text.lines().filter(|line| !is_other(line)).collect::<Vec<_>>().join("\n")
+}
+
 fn styled(text: &str) -> Styled {
     let mut out = Styled::default();
     for (at, line) in text.trim_end().lines().enumerate() {
@@ -269,6 +280,13 @@ fn asked(url: &ServerUrl, query: &str, body: Option<&Value>, printer: &Printer) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_on_record_is_explained_without_policies_that_are_not_about_it() {
+        let text = "DENIED by a\n  1 not    allowed     gcra\n  2 a      DENIED      gcra\nnow: would be ALLOWED\n  \
+                    1 not    allowed     gcra; not charged, another limit denied\n  4 b      not charged path does not match";
+        assert_eq!(without_others(text), text.rsplit_once('\n').unwrap().0);
+    }
 
     #[test]
     fn the_decision_id_is_found_in_whatever_has_it() {

@@ -15,13 +15,17 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use super::state::{Busy, Live, Order, Overlay, STALE, View};
 use crate::overview::{Level, Point, PolicyRow, brief, clock, or_dash, percent, rate, rows};
 use crate::styled::{Look, text};
-use crate::verbs::changes::{effect, moment};
+use crate::verbs::changes::{effect, effect_in_words, moment};
 
 /// From this height on there are lines for what passed and what was refused.
 const TALL: u16 = 20;
 /// From this width on rows have a line each, which is so wide.
 const WIDE: u16 = 110;
 const SPARK: usize = 24;
+/// From this height on a list has the marked row in full below it.
+const ROOMY: usize = 12;
+/// The most lines of that.
+const IN_FULL: usize = 4;
 
 /// Draws all of it. Whatever does not fit is left out.
 pub(super) fn draw(live: &Live, area: Rect, out: &mut Buffer) {
@@ -130,13 +134,16 @@ fn head(live: &Live, width: usize) -> Vec<Line<'static>> {
     if let Some(in_flight) = seen.in_flight {
         deciding += &format!("   {} in flight", grouped(in_flight));
     }
+    if seen.history_on_disk == Some(false) {
+        deciding += "   history in memory";
+    }
     if seen.dropped > 0 {
         deciding += &format!("   {} not counted", grouped(seen.dropped));
     }
     vec![views, Line::from(first), Line::from(second), counts, Line::from(deciding)]
 }
 
-/// The configuration, the store and the history.
+/// The configuration and the store.
 fn state(live: &Live) -> Span<'static> {
     let seen = &live.overview;
     if let Some(why) = &seen.store_away {
@@ -145,10 +152,7 @@ fn state(live: &Live) -> Span<'static> {
     let mut words = Vec::new();
     words.extend(seen.configuration.map(|number| format!("config #{number}")));
     if !seen.store.is_empty() {
-        words.push(format!("store {}", cell(&seen.store, 10).trim_end()));
-    }
-    if seen.history_on_disk == Some(false) {
-        words.push("history in memory".to_owned());
+        words.push(format!("store {} ok", cell(&seen.store, 10).trim_end()));
     }
     Span::raw(words.join(" · "))
 }
@@ -214,18 +218,23 @@ fn page(selected: usize, height: usize) -> usize {
     selected.saturating_sub(height.saturating_sub(1))
 }
 
-/// The heading and the rows that fit.
+/// The heading and the rows that fit, with the marked one in full below if there is room.
 fn list(live: &Live, width: u16, height: usize) -> Vec<Line<'static>> {
-    let room = height.saturating_sub(1);
+    let marked = if height >= ROOMY { in_full(live) } else { None };
+    let marked = marked.map_or_else(Vec::new, |(title, text)| {
+        let body = wrapped(&visible::line(&text), usize::from(width), IN_FULL);
+        [format!("── {} ", visible::name(&title))].into_iter().chain(body).map(Line::from).collect()
+    });
+    let room = height.saturating_sub(1 + marked.len());
     let first = page(live.selected, room);
     let (heading, none) = match live.view {
-        View::Now => (policy_heading(width), "no policy saw a request"),
+        View::Now => (policy_heading(live.order, width), "no policy saw a request"),
         View::Keys => (keys_heading(live), "no key was counted in this window"),
         View::Guards => (guards_heading(), "there is no breaker that has opened, and no switch"),
         View::Changes => (changes_heading(), "nothing has changed since the server began to remember"),
     };
     let rows: Vec<Row> = match live.view {
-        View::Now => live.policies().into_iter().map(|row| policy(row, width)).collect(),
+        View::Now => live.policies().into_iter().map(|row| policy(row, live.order, width)).collect(),
         View::Keys => live.keys().into_iter().map(|busy| counted(busy, width)).collect(),
         View::Guards => live.guards().into_iter().map(|guard| guarded(guard, width)).collect(),
         View::Changes => live.changed().into_iter().map(|change| changed(change, width)).collect(),
@@ -241,7 +250,46 @@ fn list(live: &Live, width: u16, height: usize) -> Vec<Line<'static>> {
     if live.view == View::Now && lines.len() <= room {
         lines.extend(left_out(live).map(Line::from));
     }
+    lines.extend(marked);
     lines
+}
+
+/// What is marked, and all that is known of it: a column has room for its beginning.
+fn in_full(live: &Live) -> Option<(String, String)> {
+    match live.view {
+        View::Now => {
+            let policies = live.policies();
+            let row = policies.get(live.selected)?;
+            let refused = row.most_refused.as_ref().map(|key| format!("refused most: {key}"));
+            let hottest = row.hottest.as_ref();
+            let hottest =
+                hottest.map(|hottest| format!("hottest: {}, {}/s", hottest.key, rate(hottest.per_second)));
+            let known: Vec<String> = refused.into_iter().chain(hottest).collect();
+            (!known.is_empty()).then(|| (row.name.clone(), known.join("; ")))
+        }
+        View::Keys => live.keys().get(live.selected).map(|busy| (busy.policy.clone(), busy.key.clone())),
+        View::Guards => live.guards().get(live.selected).map(|guard| guard_in_full(guard)),
+        View::Changes => live.changed().get(live.selected).map(|change| {
+            let effect = effect_in_words(change, &live.overview.at);
+            let reason = change["reason"].as_str().filter(|reason| !reason.is_empty());
+            let reason = reason.map(|reason| format!("; reason: {reason}")).unwrap_or_default();
+            (moment(change), format!("{}{reason}; {effect}", text(&change["text"])))
+        }),
+    }
+}
+
+fn guard_in_full(guard: &Value) -> (String, String) {
+    let (name, key, why) = guard_words(guard);
+    let mut words = vec![key, why];
+    if let Some(opened) = guard["opened"].as_u64() {
+        let times = if opened == 1 { "time" } else { "times" };
+        words.push(format!("opened {} {times} since the start", grouped(opened)));
+    }
+    if let Some(until) = guard["until"].as_str() {
+        words.push(format!("until {}", clock(until)));
+    }
+    words.retain(|word| word != "-");
+    (name, words.join("; "))
 }
 
 /// The policies that the server does not list.
@@ -303,17 +351,24 @@ impl Row {
     }
 }
 
-/// The columns of a policy, but the name and the last.
+/// The columns of a policy, but the name and the last. The last of these is only for the hottest key.
 const COLUMNS: [(&str, usize); 6] =
     [("PASSED/s", 9), ("REFUSED/s", 11), ("%", 6), ("USUAL %", 10), ("KEYS", 5), ("OF RATE", 8)];
 
-fn policy_heading(width: u16) -> String {
-    let columns: String = COLUMNS.iter().map(|(name, width)| right(name, *width)).collect();
-    let line = if width >= WIDE { cell("  REFUSED IN THE WINDOW", SPARK + 2) } else { String::new() };
-    format!("{}{columns}{line}  HOTTEST", cell("  POLICY", 15))
+/// How many of the columns there are: by refusals, the key is the one that is refused most.
+fn columns(order: Order) -> usize {
+    COLUMNS.len() - usize::from(order == Order::Denied)
 }
 
-fn policy(row: &PolicyRow, width: u16) -> Row {
+fn policy_heading(order: Order, width: u16) -> String {
+    let columns: String =
+        COLUMNS.iter().take(columns(order)).map(|(name, width)| right(name, *width)).collect();
+    let line = if width >= WIDE { cell("  REFUSED IN THE WINDOW", SPARK + 2) } else { String::new() };
+    let key = if order == Order::Denied { "REFUSED MOST" } else { "HOTTEST" };
+    format!("{}{columns}{line}  {key}", cell("  POLICY", 15))
+}
+
+fn policy(row: &PolicyRow, order: Order, width: u16) -> Row {
     let looks = row.is_unusual.then_some(Look::Doubtful);
     let denied = match (row.denied > 0.0, row.would_deny > 0.0) {
         // Would be refused, as in the tables of a replay.
@@ -334,49 +389,53 @@ fn policy(row: &PolicyRow, width: u16) -> Row {
         (of_rate.unwrap_or_else(|| "-".to_owned()), None),
     ];
     let mut parts = vec![(cell(&row.name, 13), None)];
-    let sized = cells.into_iter().zip(COLUMNS);
-    parts.extend(sized.map(|((text, look), (_, width))| (right(&text, width), look)));
-    let mut left = usize::from(width).saturating_sub(15 + 49 + 2);
+    let sized = cells.into_iter().zip(COLUMNS).take(columns(order));
+    let mut left = usize::from(width).saturating_sub(15 + 2);
+    for ((text, look), (_, width)) in sized {
+        parts.push((right(&text, width), look));
+        left = left.saturating_sub(width);
+    }
     if width >= WIDE {
         let line = spark(refused(&row.line), SPARK);
         parts.push((format!("  {}", cell(&line, SPARK)), None));
         left = left.saturating_sub(SPARK + 2);
     }
-    let key = hottest.map_or("-", |hottest| hottest.key.as_str());
-    let key = match hottest.filter(|_| width >= WIDE) {
-        Some(hottest) => format!("{key} {}/s", rate(hottest.per_second)),
-        None => key.to_owned(),
+    let key = match order {
+        Order::Denied => row.most_refused.as_ref(),
+        Order::Near | Order::Rate => hottest.map(|hottest| &hottest.key),
     };
-    parts.push((format!("  {}", cell(&key, left)), None));
+    parts.push((format!("  {}", cell(key.map_or("-", String::as_str), left)), None));
     Row(parts)
 }
 
 /// A breaker, or a switch.
 fn guarded(guard: &Value, width: u16) -> Row {
-    let is_breaker = guard["policy"].is_string();
-    let name = if is_breaker { &guard["policy"] } else { &guard["name"] };
+    let (name, key, why) = guard_words(guard);
     let word = text(&guard["state"]);
     let (shape, look) = match word.as_str() {
         "closed" | "on" => ("●", None),
         "open" | "forced-open" | "off" => ("■", Some(Look::Bad)),
         _ => ("▲", Some(Look::Doubtful)),
     };
-    let by = ["by_hand", "by_signal"].map(|by| &guard[by]).into_iter().find(|by| by.is_object());
-    let by = by.unwrap_or(&Value::Null);
-    let (key, why) = if is_breaker {
-        let why = if guard["tripped_by"].is_string() { &guard["tripped_by"] } else { &guard["reason"] };
-        (text(&guard["key"]), text(why))
-    } else {
-        let until = by["until"].as_str().map(|until| format!("until {}", clock(until)));
-        (until.unwrap_or_else(|| "-".to_owned()), text(&by["reason"]))
-    };
     let since = text(&guard["since"]);
     let left = usize::from(width).saturating_sub(49);
     Row(vec![
-        (cell(&text(name), 20), None),
+        (cell(&name, 20), None),
         (cell(&format!("{shape} {word}"), 16), look),
         (format!("{}{}", cell(clock(&since), 11), cell(&format!("{key}, {why}"), left)), None),
     ])
+}
+
+/// The name of a breaker with its key, or of a switch with how long it stays so; and why it is so.
+fn guard_words(guard: &Value) -> (String, String, String) {
+    if guard["policy"].is_string() {
+        let why = if guard["tripped_by"].is_string() { &guard["tripped_by"] } else { &guard["reason"] };
+        return (text(&guard["policy"]), text(&guard["key"]), text(why));
+    }
+    let by = ["by_hand", "by_signal"].map(|by| &guard[by]).into_iter().find(|by| by.is_object());
+    let by = by.unwrap_or(&Value::Null);
+    let until = by["until"].as_str().map(|until| format!("until {}", clock(until)));
+    (text(&guard["name"]), until.unwrap_or_else(|| "-".to_owned()), text(&by["reason"]))
 }
 
 fn changed(change: &Value, width: u16) -> Row {
@@ -393,7 +452,7 @@ fn changed(change: &Value, width: u16) -> Row {
     ))
 }
 
-const HELP: [&str; 18] = [
+const HELP: [&str; 17] = [
     "1 2 3 4, Tab     Now, Keys, Guards, Changes",
     "d, n, r          order by refused, near the limit, rate",
     "w                window: 1m, 15m, 24h",
@@ -409,9 +468,8 @@ const HELP: [&str; 18] = [
     "■ trouble: something does not work, or refuses all",
     "(0.2)  would be refused: mode shadow, or a shadow limit",
     "≤ 5    by how much a count may be too high",
-    "OF RATE: what the hottest key was admitted, of the rate of its limit",
-    "Blocks, switches and breakers: tidegate key block, switch off,",
-    "breaker force-open",
+    "OF RATE (n, r): what the hottest key was admitted, of the rate of its limit",
+    "Blocks, switches, breakers: tidegate key block, switch off, breaker force-open",
 ];
 
 /// The lines of what lies over the list.
@@ -551,19 +609,26 @@ mod tests {
     fn what_is_refused_now_is_seen_at_80_by_24() {
         let lines = screen(&shown("1"), 80, 24);
         assert!(lines[0].starts_with("tidegate [1 Now] 2 Keys  3 Guards  4 Changes"), "{lines:#?}");
-        assert!(lines[0].ends_with("config #18 · store disk"), "{lines:#?}");
+        assert!(lines[0].ends_with("config #18 · store disk ok"), "{lines:#?}");
         assert_eq!(lines[1], "▲ UNUSUAL  17.1 % of requests refused; usual at this hour 0.4 to 1.2 %");
         assert_eq!(lines[3], "requests/s 88.0   passed 73.0   delayed 0   refused 15.0 (17.1 %)");
         assert_eq!(lines[4], "deciding   p50 2 µs   p99 9 µs   3 in flight");
         assert_eq!(lines[6], "refused  ▁█ most 15.0/s");
-        assert_eq!(lines[7], "  POLICY        PASSED/s  REFUSED/s     %   USUAL % KEYS OF RATE  HOTTEST");
-        assert_eq!(lines[8], "> per-tenant        58.0     ▲ 12.3  17.5  0.0–0.20    1       -  -");
-        assert_eq!(lines[9], "  per-ip            61.0        1.5   2.4         -    1   250 %  #8f3a");
-        assert_eq!(lines[10], "  12 more policies saw no request");
+        assert_eq!(lines[7], "  POLICY        PASSED/s  REFUSED/s     %   USUAL % KEYS  REFUSED MOST");
+        assert_eq!(lines[8], "> per-tenant        58.0     ▲ 12.3  17.5  0.0–0.20    1  tenant.id=t1");
+        assert_eq!(lines[9], "  per-ip            61.0        1.5   2.4         -    1  -");
+        assert_eq!(
+            lines[10..13],
+            ["  12 more policies saw no request", "── per-tenant", "refused most: tenant.id=t1"]
+        );
         assert!(lines[23].starts_with("● live  by denied · 15m · digests"), "{lines:#?}");
         assert!(lines[23].ends_with("? help  q quit"), "{lines:#?}");
-        let wide = screen(&shown("1"), 140, 40);
-        assert!(wide[9].ends_with("#8f3a 25.0/s"), "{wide:#?}");
+        let mut by_rate = shown("1r");
+        press(&mut by_rate, "j");
+        let by_rate = screen(&by_rate, 80, 24);
+        assert_eq!(by_rate[7], "  POLICY        PASSED/s  REFUSED/s     %   USUAL % KEYS OF RATE  HOTTEST");
+        assert_eq!(by_rate[9], "> per-ip            61.0        1.5   2.4         -    1   250 %  #8f3a");
+        assert_eq!(by_rate[11..13], ["── per-ip", "hottest: #8f3a, 25.0/s"]);
     }
 
     #[test]
@@ -572,6 +637,7 @@ mod tests {
         assert_eq!(keys[5], "  POLICY               REFUSED       /s    ERROR  KEY");
         assert_eq!(keys[6], "> per-ip                    91     0.10           client.ip=203.0.113.9");
         assert_eq!(keys[7], "  login                      5        0      ≤ 1  #8f3a\\u{1b}[2J");
+        assert_eq!(keys[8..10], ["── per-ip", "client.ip=203.0.113.9"]);
         let guards = screen(&shown("3"), 80, 24);
         assert!(
             guards[6].starts_with("> bank                ■ open          02:14:08   upstream.name=bank"),
@@ -585,11 +651,19 @@ mod tests {
             guards[8].starts_with("  calls               ● closed"),
             "what is as usual comes last: {guards:#?}"
         );
+        assert_eq!(
+            guards[9..11],
+            ["── bank", "upstream.name=bank; 19 of 38 failed; opened 3 times since the start"]
+        );
         let changes = screen(&shown("4"), 80, 24);
         assert_eq!(changes[5], "  AT                   WHAT      WHO         REFUSED        CHANGE");
         assert_eq!(
             changes[6],
             "> 2026-03-02 02:50:01  policies  file        1.0 → 17.1 %   per-ip: 10/s → 6/s"
+        );
+        assert_eq!(
+            changes[7..9],
+            ["── 2026-03-02 02:50:01", "per-ip: 10/s → 6/s; refused 1.0 → 17.1 %, 0 → 1 keys"]
         );
     }
 
@@ -615,7 +689,9 @@ mod tests {
         live.error = Some("gone\u{1b}[2J".to_owned());
         assert!(screen(&live, 80, 24)[23].starts_with("■ STALE for 5 s  gone\\u{1b}[2J"));
         press(&mut live, "?");
-        assert!(screen(&live, 80, 24).iter().any(|line| line.contains("1m, 15m, 24h")));
+        let help = screen(&live, 80, 24);
+        assert!(help.iter().any(|line| line.contains("1m, 15m, 24h")));
+        assert!(help[22].ends_with("breaker force-open"), "all of it: {help:#?}");
     }
 
     #[test]

@@ -579,7 +579,7 @@ pub(super) mod tests {
                 ]}),
                 Part::Breakers => json!({ "breakers": [
                     { "policy": "calls", "key": "(all)", "state": "closed", "since": null },
-                    { "policy": "bank", "key": "upstream.name=bank", "state": "open", "since": "2026-03-02T02:14:08Z", "tripped_by": "19 of 38 failed" },
+                    { "policy": "bank", "key": "upstream.name=bank", "state": "open", "since": "2026-03-02T02:14:08Z", "opened": 3, "tripped_by": "19 of 38 failed" },
                 ]}),
                 Part::Switches => json!({ "switches": [
                     { "name": "previews", "state": "off", "by_hand": { "state": "off", "until": null, "reason": "moved" }, "by_signal": null },
