@@ -3,7 +3,7 @@
 //! Refusals are unusual if their share is above what is usual, **and** their number a second above what is common, both by
 //! more than chance explains, **and** there is one in two seconds at least. The share alone rises when fewer pass, at a
 //! weekend; the number alone rises when more come, and as much is refused of it. It has to last for a minute
-//! (`UNUSUAL_FOR`).
+//! (`UNUSUAL_FOR`), unless the last ten seconds are clearly so (`CLEAR`).
 //!
 //! A share is *usual* up to six median absolute deviations above the median of the five-minute spans of the same hour of
 //! the last 28 days, and up to twice the median; a number is *common* up to three. Medians, because one bad night must not
@@ -66,6 +66,9 @@ const IN_STANDARD: f64 = 1.5;
 /// A share that is no news, and what is added to shares before their odds are taken: where nothing is ever denied there is
 /// no deviation, and yet a few refusals mean nothing.
 const LEAST_SHARE: f64 = 0.006;
+
+/// How many times as far from the middle is clear. Ten seconds are judged each second, sixty times as often as a minute.
+const CLEAR: f64 = 1.5;
 
 /// Below so many refusals a second nothing is unusual.
 const LEAST_A_SECOND: f64 = 0.5;
@@ -174,14 +177,23 @@ fn median(values: &mut [f64]) -> Option<f64> {
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// Returns whether a denied share, of so many requests, and the refusals a second are above what is usual by more than
-/// chance explains. An alarm needs that for two spans in a row, minutes for example.
-pub(crate) fn is_unusual(share_now: f64, denied_per_second: f64, requests: u64, usual: &Usual) -> bool {
-    if requests == 0 || denied_per_second < LEAST_A_SECOND {
+/// Returns whether refusals of some seconds are above what is usual by more than chance explains, in share and in number.
+/// An alarm needs that for two spans in a row, minutes for example.
+pub(crate) fn is_unusual(refused: Refused, seconds: u64, usual: &Usual) -> bool {
+    is_above(refused, seconds, usual, 1.0)
+}
+
+/// Returns whether refusals of some seconds are so far above what is usual that one span of ten seconds is enough.
+pub(crate) fn is_clear(refused: Refused, seconds: u64, usual: &Usual) -> bool {
+    is_above(refused, seconds, usual, CLEAR)
+}
+
+/// `times`: how many times as far from the middle as what is usual at most.
+fn is_above(refused: Refused, seconds: u64, usual: &Usual, times: f64) -> bool {
+    let (requests, denied, seconds) = (refused.requests as f64, refused.denied as f64, seconds as f64);
+    if denied < LEAST_A_SECOND * seconds {
         return false;
     }
-    let (requests, denied) = (requests as f64, share_now * requests as f64);
-    let seconds = denied / denied_per_second;
     let of_requests = Line {
         middle: usual.middle.max(LEAST_SHARE.min(usual.high)) * requests,
         high: usual.high * requests,
@@ -192,7 +204,7 @@ pub(crate) fn is_unusual(share_now: f64, denied_per_second: f64, requests: u64, 
         high: usual.high_a_second * seconds,
         deviations: COMMON / IN_STANDARD,
     };
-    denied > of_requests.with_chance(usual.together) && denied > of_time.with_chance(usual.together)
+    [of_requests, of_time].into_iter().all(|line| denied > line.times(times).with_chance(usual.together))
 }
 
 /// A number of refusals, and the one that is so many standard deviations above it by what changes slowly.
@@ -204,6 +216,12 @@ struct Line {
 }
 
 impl Line {
+    /// Returns the line that is so many times as far from the middle.
+    fn times(self, times: f64) -> Self {
+        let Self { middle, high, deviations } = self;
+        Self { middle, high: middle + times * (high - middle), deviations: times * deviations }
+    }
+
     /// Returns the number that is so many deviations above the middle by what changes slowly and by chance, which do not
     /// depend on each other: their variances add up. Of refusals so many come together.
     fn with_chance(self, together: f64) -> f64 {
@@ -283,15 +301,15 @@ pub(crate) mod tests {
     fn a_little_where_nothing_is_denied_and_chance_and_few_refusals_are_no_news() {
         let usual = judge(&spans((0..100).map(|_| (1_000, 0))), 9, false).unwrap();
         assert!(is_near(usual.low, 0.0) && is_near(usual.high, 0.006), "{usual:?}");
-        let news = |denied: u64, requests: u64, seconds: f64| {
-            is_unusual(denied as f64 / requests as f64, denied as f64 / seconds, requests, &usual)
+        let news = |denied: u64, requests: u64, seconds: u64| {
+            is_unusual(Refused { denied, requests }, seconds, &usual)
         };
-        assert!(!news(36, 6_000, 60.0), "what is usual at most");
-        assert!(!news(5, 500, 10.0), "one percent of few, by chance");
-        assert!(news(100, 6_000, 60.0));
-        assert!(!news(20, 20, 60.0), "a third of a refusal a second, whatever the share");
-        assert!(news(40, 40, 60.0));
-        assert!(!is_unusual(f64::NAN, 1.0, 0, &usual) && !is_unusual(f64::NAN, 1.0, 10, &usual));
+        assert!(!news(36, 6_000, 60), "what is usual at most");
+        assert!(!news(5, 500, 10), "one percent of few, by chance");
+        assert!(news(100, 6_000, 60));
+        assert!(!news(20, 20, 60), "a third of a refusal a second, whatever the share");
+        assert!(news(40, 40, 60));
+        assert!(!news(0, 0, 0) && !news(0, 0, 60));
         assert_eq!(judge(&[], 0, false), None);
         assert_eq!(judge(&spans([(0, 0)].into_iter()), 1, false), None, "no requests have no share");
     }
@@ -387,8 +405,23 @@ pub(crate) mod tests {
     }
 
     fn is_news(passed: u64, denied: u64, usual: &Usual) -> bool {
-        let requests = passed + denied;
-        is_unusual(denied as f64 / requests.max(1) as f64, denied as f64 / 60.0, requests, usual)
+        is_unusual(Refused { denied, requests: passed + denied }, 60, usual)
+    }
+
+    /// Twenty policies over a week of spans of ten seconds after four weeks: 1.2 million looks.
+    #[test]
+    fn ten_seconds_are_seldom_clear_by_chance() {
+        let mut clear = 0;
+        for mut policy in policies() {
+            let usual = policy.learn();
+            for ten in 0..7 * 8_640 {
+                let at = DAYS * DAY + ten * 10;
+                let (passed, denied) = policy.see(at, 10.0);
+                let refused = Refused { denied, requests: passed + denied };
+                clear += u32::from(is_clear(refused, 10, &usual[(at / 3_600 % 24) as usize]));
+            }
+        }
+        assert!(clear <= 2, "{clear} times clear in a week of twenty policies");
     }
 
     /// Twenty policies over a week of minutes after four weeks; then incidents in which a scraper's refused requests

@@ -49,7 +49,7 @@ use crate::changes::Changes;
 use crate::feed::{EVENTS, Ended, Event, Feed};
 use crate::history::{History, MOST_ALERTS, MOST_CHANGES};
 use crate::lab::{self, Limit, NotTried};
-use crate::numbers::{Series, ServerCounts, ServerSeries, Span};
+use crate::numbers::{Counts, Series, ServerCounts, ServerSeries, Span};
 use crate::pages::Pages;
 use crate::record::Record;
 use crate::traffic::Traffic;
@@ -74,7 +74,8 @@ const USUAL_EVERY: u64 = 300;
 /// For how many policies what is usual is worked out in a second.
 const USUAL_AT_ONCE: usize = 4;
 
-/// For how many seconds a share must be unusual: one window longer than the one that it is taken from.
+/// For how many seconds a share must be unusual until it is said: one window longer than the one that it is taken from.
+/// What is [clearly](usual::is_clear) unusual is said at once.
 const UNUSUAL_FOR: u64 = 60;
 
 /// The longest trial of a limit.
@@ -156,6 +157,8 @@ struct Judged {
     asked: Option<u64>,
     /// Since which second the share has been unusual without a break.
     above_since: Option<u64>,
+    /// It is so for long enough, or so clearly, that it is said.
+    is_said: bool,
 }
 
 impl fmt::Debug for Watch {
@@ -711,32 +714,35 @@ impl State {
         self.judged.get(&policy)?.usual.as_ref()
     }
 
-    /// Returns since when the share refused is unusual, if it is for long enough to say so.
+    /// Returns since when the share refused is unusual, if that is to be said.
     pub(crate) fn unusual_since(&self, policy: Option<u16>) -> Option<u64> {
-        let since = self.judged.get(&policy)?.above_since?;
-        (self.second.saturating_sub(since) >= UNUSUAL_FOR).then_some(since)
+        self.judged.get(&policy).filter(|judged| judged.is_said)?.above_since
     }
 
-    /// Compares the last minute with what is usual. Returns the policies, and the server, for which that is worked out again.
+    /// Compares the last minute with what is usual, and the last ten seconds, so that a clear rise is said in them. What was
+    /// said holds as long as the minute is unusual. Returns the policies, and the server, for which what is usual is worked
+    /// out again.
     fn judge(&mut self, now: u64) -> Vec<(Option<u16>, Option<Arc<str>>)> {
-        let minute = self.recent.minute();
+        let (minute, ten) = (self.recent.minute(), self.recent.ten_seconds());
         for (policy, judged) in &mut self.judged {
             if policy.is_some_and(|policy| !minute.policies.contains_key(&policy)) {
-                judged.above_since = None;
+                (judged.above_since, judged.is_said) = (None, false);
             }
         }
-        let server = (None, minute.server.refused());
-        let policies = minute.policies.iter().map(|(policy, counts)| (Some(*policy), counts.refused()));
+        let server = (None, minute.server.refused(), ten.server.refused());
+        let policies = minute.policies.iter().map(|(policy, counts)| {
+            let now = ten.policies.get(policy).map(Counts::refused).unwrap_or_default();
+            (Some(*policy), counts.refused(), now)
+        });
         let mut due = Vec::new();
-        for (policy, refused) in [server].into_iter().chain(policies) {
+        for (policy, refused, last) in [server].into_iter().chain(policies) {
             let judged = self.judged.entry(policy).or_default();
-            let is_above = match (&judged.usual, refused.share()) {
-                (Some(usual), Some(share)) => {
-                    usual::is_unusual(share, minute.rate(refused.denied), refused.requests, usual)
-                }
-                _ => false,
-            };
+            let usual = judged.usual.as_ref();
+            let is_above = usual.is_some_and(|usual| usual::is_unusual(refused, minute.seconds, usual));
+            let is_clear = usual.is_some_and(|usual| usual::is_clear(last, ten.seconds, usual));
             judged.above_since = if is_above { judged.above_since.or(Some(now)) } else { None };
+            let lasts = judged.above_since.is_some_and(|since| now.saturating_sub(since) >= UNUSUAL_FOR);
+            judged.is_said = is_above && (judged.is_said || lasts || is_clear);
             // Also if the clock was set back.
             let is_due = judged.asked.is_none_or(|asked| now.abs_diff(asked) >= USUAL_EVERY);
             if is_due && due.len() < USUAL_AT_ONCE {

@@ -160,7 +160,7 @@ fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
             from_last_day: false,
         }),
         asked: Some(NOW),
-        above_since: None,
+        ..Judged::default()
     };
     minute(1, 20);
     let unknown = "20 % of requests refused; no baseline yet";
@@ -187,6 +187,57 @@ fn the_verdict_names_the_policy_and_the_key_that_is_refused_more_than_usual() {
     server.0.lock().store_away = None;
     minute(211, 0);
     assert_eq!(verdict(&watch), ("usual".to_owned(), as_usual.to_owned()));
+}
+
+/// Said a minute late, the front page and `stat` called a third of all requests refused usual.
+#[test]
+fn a_clear_rise_is_said_within_ten_seconds_and_noise_is_not() {
+    let (watch, server) = begun();
+    let policy = watch.policy("per-ip", None);
+    let usual = Usual {
+        low: 0.005,
+        middle: 0.01,
+        high: 0.02,
+        middle_a_second: 1.0,
+        high_a_second: 2.0,
+        together: 1.0,
+        days: 9,
+        from_last_day: false,
+    };
+    for of in [None, Some(policy)] {
+        let judged = Judged { usual: Some(usual), asked: Some(NOW), ..Judged::default() };
+        watch.state.lock().judged.insert(of, judged);
+    }
+    let mut second = 0;
+    let mut level = |denied: u64| {
+        for number in 0..100 {
+            saw(&watch, policy, if number < denied { Verdict::Denied } else { Verdict::Allowed }, 7);
+        }
+        {
+            let mut vitals = server.0.lock();
+            vitals.requests[0] += 100 - denied;
+            vitals.requests[2] += denied;
+        }
+        second += 1;
+        watch.turn((NOW + second) * 1_000);
+        read(&watch, "/v1/overview", "")["verdict"]["level"].as_str().unwrap().to_owned()
+    };
+    for number in 0..70 {
+        assert_eq!(level(number % 3), "usual", "{number}");
+    }
+    // Two seconds of it are noise.
+    for denied in [30, 0, 0, 1, 1, 30, 0, 1] {
+        assert_eq!(level(denied), "usual");
+    }
+    (0..70).for_each(|_| _ = level(1));
+    let after = (1..=60).find(|_| level(30) == "unusual");
+    assert!(after.is_some_and(|after| (2..=10).contains(&after)), "after {after:?} s");
+    for _ in 0..60 {
+        assert_eq!(level(30), "unusual");
+    }
+    // As long as it is in the share that is shown, of the last minute.
+    let after = (1..=120).find(|_| level(1) == "usual");
+    assert!(after.is_some_and(|after| (30..=60).contains(&after)), "over after {after:?} s");
 }
 
 #[test]

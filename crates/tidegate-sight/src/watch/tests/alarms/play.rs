@@ -8,7 +8,7 @@
 //! would take minutes, two hundred of them half a day. *By the minute* counts go into the history alone, and the keys
 //! of the last day into their lists.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, mpsc};
 
 use serde_json::Value;
@@ -76,6 +76,9 @@ pub(super) struct Play {
     pub(super) now: u64,
     /// What receivers were told since the beginning.
     pub(super) told: Vec<Told>,
+    /// The policies whose refusals began to be called unusual, each time; `None` is the server.
+    pub(super) unusual: Vec<Option<u16>>,
+    is_unusual: HashSet<Option<u16>>,
     watch: Watch,
     server: Arc<MadeUp>,
     history: Arc<History>,
@@ -111,6 +114,8 @@ impl Play {
             shop,
             now: begin,
             told: Vec::new(),
+            unusual: Vec::new(),
+            is_unusual: HashSet::new(),
             watch,
             server,
             history,
@@ -296,7 +301,7 @@ impl Play {
             // Some at a time, which a second later are others.
             let due = self.watch.state.lock().judge(self.now);
             if due.is_empty() {
-                return;
+                break;
             }
             for (policy, name) in due {
                 let known = self.usual.get(&policy).copied();
@@ -307,6 +312,11 @@ impl Play {
                 self.watch.state.lock().judged.entry(policy).or_default().usual = usual;
             }
         }
+        let state = self.watch.state.lock();
+        let is_unusual: HashSet<Option<u16>> =
+            state.judged.keys().copied().filter(|policy| state.unusual_since(*policy).is_some()).collect();
+        self.unusual.extend(is_unusual.difference(&self.is_unusual));
+        self.is_unusual = is_unusual;
     }
 
     /// Plays a second, as doors and the thread do.
