@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_core::concurrency::{Concurrency, HillClimb, Law};
 use tidegate_core::throttle::{Shedding, Throttle};
-use tidegate_core::{Priority, Quota, Retry};
+use tidegate_core::{Criticality, Priority, Quota, Retry};
 
 use super::Bulkhead;
 use super::moving::{Moving, RecentUse};
@@ -13,6 +13,7 @@ use super::places::Count;
 use super::queue::QueueOrder;
 use super::state::{BulkheadState, Parts, Throttling};
 use super::tenants::Tenants;
+use super::waiters::Granted;
 use crate::clock::{Clock, SystemClock};
 use crate::observer::Observer;
 use crate::priority::{KeepFor, KeepForError};
@@ -59,18 +60,14 @@ impl Bulkhead {
     /// complete the most work, the most important first, and refuses the rest early.
     ///
     /// The same as `Bulkhead::adaptive(HillClimb::default()).with_short_queue().with_throttle(Shedding::default())`: a
-    /// [limit](tidegate_core::concurrency::HillClimb) that follows how much work succeeds, a [short
+    /// [limit](tidegate_core::concurrency::HillClimb) that follows how much work is quick, a [short
     /// queue](Bulkhead::with_short_queue) in front of it, and [shedding](tidegate_core::throttle::Shedding) in front of
     /// the queue, with places [kept for important callers](Bulkhead::with_throttle). `docs/protection/overload.md` measures
     /// what it achieves at two and ten times the load that a service can take, on simulated services that run this type.
     ///
     /// It learns from permits that are [left with an outcome](crate::Permit::leave). If all permits are dropped, the
     /// limit stays at 20. Work that ends after the deadline of its [entry](crate::Enter::until), or after the one that
-    /// the task [carried](crate::deadline::carried), counts as lost. Where nine in ten callers have deadlines, an
-    /// overloaded service gets more places than it needs. Work then takes about 0.27 s longer, and less is lost when a
-    /// dependency becomes slower.
-    /// [`HillClimb::without_reserve`](tidegate_core::concurrency::HillClimb::without_reserve) keeps latency short
-    /// instead.
+    /// the task [carried](crate::deadline::carried), counts as lost.
     ///
     /// Not for services with a handful of requests per second, which teach it too slowly. With
     /// [tenants](Bulkhead::with_tenants) nothing is shed on arrival: the queue then refuses whose tenant has the most
@@ -204,10 +201,11 @@ impl Bulkhead {
     }
 
     /// Returns a bulkhead with a short queue in front of it: at most as many callers wait as there are places, the
-    /// newest is served first, and nobody waits for longer than half the mean time that work takes (at least 5 ms, at
-    /// most 1 s), nor than a [longest wait](Bulkhead::with_longest_wait). This queue is long enough to fill a place as
-    /// soon as it becomes free, and adds little to the time of the work. Sets [`QueueOrder::Lifo`]; higher priorities
-    /// still come first. The bound of [`Bulkhead::with_room`] still applies.
+    /// newest is served first, and nobody waits for longer than half the mean time that work takes, with
+    /// [tenants](Bulkhead::with_tenants) two mean times (at least 5 ms, at most 1 s), nor than a [longest
+    /// wait](Bulkhead::with_longest_wait). This queue is long enough to fill a place as soon as it becomes free, and adds
+    /// little to the time of the work. Sets [`QueueOrder::Lifo`]; higher priorities still come first. The bound of
+    /// [`Bulkhead::with_room`] still applies.
     ///
     /// Costs two readings of the clock per permit. A construction step.
     #[must_use]
@@ -223,7 +221,9 @@ impl Bulkhead {
     ///
     /// Behind it, callers of each level leave free as many places as more important callers used in the last minute and
     /// do not use now, all but one at most: long work that is less important would otherwise hold the places when they
-    /// come. Where all callers have one level, no place is kept. [`Bulkhead::with_keep_for`] replaces this by fixed parts.
+    /// come. Under a law, what they hold all the same does not count when a more important caller comes, so up to twice the
+    /// limit may be taken until they leave. Where all callers have one level, neither applies. [`Bulkhead::with_keep_for`]
+    /// replaces both by fixed parts.
     ///
     /// Costs a lock, a reading of the clock and some atomic steps per arrival. Its random draws start from the same seed in
     /// every process. A construction step.
@@ -308,7 +308,7 @@ impl TurnedAway {
 #[derive(Clone, Debug)]
 pub(super) struct BulkheadRules {
     pub(super) room: usize,
-    /// Whether the queue is also bounded by the limit, and a wait by half the mean time that work takes.
+    /// Whether the queue is also bounded by the limit, and a wait by the mean time that work takes.
     pub(super) short_queue: bool,
     pub(super) order: QueueOrder,
     pub(super) longest_wait: Duration,
@@ -323,16 +323,6 @@ pub(super) struct BulkheadRules {
 }
 
 impl BulkheadRules {
-    /// Returns how many places have to stay free when a caller of a priority enters. Calls `priority` only if places
-    /// are kept.
-    #[inline]
-    pub(super) fn kept(&self, priority: impl FnOnce() -> Priority, limit: u64) -> u64 {
-        match &self.recent {
-            Some(recent) => recent.kept(priority(), limit),
-            None => self.kept_part(priority, limit),
-        }
-    }
-
     #[inline]
     fn kept_part(&self, priority: impl FnOnce() -> Priority, limit: u64) -> u64 {
         self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority(), limit).min(limit))
@@ -348,10 +338,35 @@ impl BulkheadRules {
     /// is considered as soon as one place is free, so that one who wants many is served in the end. Otherwise it needs
     /// all its places to be free: earlier it would hold up those that a part is kept for.
     pub(super) fn may_consider(&self, priority: Priority, wanted: u64, count: Count) -> bool {
-        match self.kept(|| priority, count.limit()) {
-            0 => count.taken() < count.limit(),
-            kept => count.taken() + wanted + kept <= count.limit(),
+        let most = self.most_taken(|| priority, count.limit());
+        if most < count.limit() { count.taken() + wanted <= most } else { count.taken() < most }
+    }
+
+    /// Notes that a caller of a priority holds places, and returns its level, if that matters.
+    #[inline]
+    pub(super) fn hold(&self, priority: impl FnOnce() -> Priority, places: u64) -> Criticality {
+        let Some(recent) = &self.recent else { return Criticality::default() };
+        let level = priority().level();
+        recent.holds(level, places);
+        level
+    }
+
+    /// Notes that places come back. Call it before they do: afterwards an important caller would count them twice.
+    #[inline]
+    pub(super) fn release(&self, granted: &Granted) {
+        if let Some(recent) = &self.recent {
+            recent.returns(granted.class.level, granted.places());
         }
+    }
+
+    /// Returns how many places may be taken once a caller of a priority has entered.
+    #[inline]
+    pub(super) fn most_taken(&self, priority: impl FnOnce() -> Priority, limit: u64) -> u64 {
+        let Some(recent) = &self.recent else { return limit - self.kept_part(priority, limit) };
+        let priority = priority();
+        // A fixed limit is a promise to who named it.
+        let held = if self.moves { recent.below(priority.level()) } else { 0 };
+        limit - recent.kept(priority, limit) + held.min(limit)
     }
 
     pub(super) fn room(&self, limit: u64) -> usize {

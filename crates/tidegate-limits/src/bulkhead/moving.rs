@@ -190,9 +190,10 @@ impl MeanLatency {
         self.0.store(next, Ordering::Relaxed);
     }
 
-    pub(super) fn short_wait(&self) -> Duration {
-        let half = Duration::from_nanos(self.0.load(Ordering::Relaxed) / 2);
-        half.clamp(LEAST_WAIT, MOST_WAIT)
+    /// Returns the longest wait in a short queue, which is so many halves of the mean.
+    pub(super) fn short_wait(&self, halves: u64) -> Duration {
+        let half = self.0.load(Ordering::Relaxed) / 2;
+        Duration::from_nanos(half.saturating_mul(halves)).clamp(LEAST_WAIT, MOST_WAIT)
     }
 }
 
@@ -207,13 +208,16 @@ const RISES_OVER: f64 = 0.1e9;
 const FALLS_OVER: f64 = 60e9;
 
 /// How many places the more important callers used of late. So many are kept for them: long work that is less important
-/// would otherwise take each place that is idle for a moment, and hold it when the next important caller comes.
+/// would otherwise take each place that is idle for a moment, and hold it when the next important caller comes. Where a
+/// limit falls, it holds more than that all the same; so an important caller does not count what it [holds](Self::below).
 ///
 /// What they use now counts towards it, so no place is kept twice. Callers that wait count too: they would use a place.
 #[derive(Debug, Default)]
 pub(super) struct RecentUse {
     /// How many places the callers of each level hold or wait for.
     wanted: [PlainU64; LEVELS],
+    /// How many they hold.
+    held: [PlainU64; LEVELS],
     /// How many places were used of late above each level but the highest: the bits of a floating-point number. Of two
     /// updates at once one may be lost.
     above: [PlainU64; LEVELS - 1],
@@ -256,6 +260,21 @@ impl RecentUse {
         let Some(above) = self.above.get(level) else { return 0 };
         let used = f64::from_bits(above.load(Ordering::Relaxed)).round() as u64;
         used.saturating_sub(self.wanted_above(level)).min(limit.saturating_sub(1))
+    }
+
+    /// Counts places that a caller holds from now on.
+    pub(super) fn holds(&self, level: Criticality, places: u64) {
+        self.held[level as usize].fetch_add(places, Ordering::Relaxed);
+    }
+
+    /// Counts places that a caller will return now.
+    pub(super) fn returns(&self, level: Criticality, places: u64) {
+        self.held[level as usize].fetch_sub(places, Ordering::Relaxed);
+    }
+
+    /// Returns how many places callers of lower levels hold.
+    pub(super) fn below(&self, level: Criticality) -> u64 {
+        self.held[..level as usize].iter().map(|held| held.load(Ordering::Relaxed)).sum()
     }
 
     /// Returns how many of `limit` places count as taken, if `taken` are: those that are kept from the least important
@@ -312,18 +331,18 @@ mod tests {
     #[test]
     fn a_short_wait_is_half_of_what_work_takes_within_bounds() {
         let latency = MeanLatency::default();
-        assert_eq!(latency.short_wait(), LEAST_WAIT, "nobody has left");
+        assert_eq!(latency.short_wait(1), LEAST_WAIT, "nobody has left");
         latency.learn(Duration::from_millis(40));
-        assert_eq!(latency.short_wait(), Duration::from_millis(20));
+        assert_eq!(latency.short_wait(1), Duration::from_millis(20));
         for _ in 0..200 {
             latency.learn(Duration::from_millis(100));
         }
-        let wait = latency.short_wait();
+        let wait = latency.short_wait(1);
         assert!(wait > Duration::from_millis(49) && wait <= Duration::from_millis(50), "{wait:?}");
         for _ in 0..200 {
             latency.learn(Duration::MAX);
         }
-        assert_eq!(latency.short_wait(), MOST_WAIT);
+        assert_eq!(latency.short_wait(1), MOST_WAIT);
     }
 }
 

@@ -16,7 +16,7 @@ use super::waiters::Granted;
 use crate::refusal_reason::NoPlace;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// The places taken. 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above a lowered
+/// The places taken. 24 bits suffice: a limit is at most [`Concurrency::MAX_PLACES`], nobody enters above twice a lowered
 /// limit, and one caller alone takes at most that many.
 const TAKEN: u64 = (1 << 24) - 1;
 const LIMIT: u32 = 24;
@@ -48,10 +48,10 @@ impl Count {
         self.0 & CLOSED != 0
     }
 
-    /// Says whether `places` more are free when `kept` places have to stay free.
-    const fn has(self, places: u64, kept: u64) -> bool {
-        // No overflow: each of the three is below 2⁶³. The caller checks `places`, and `kept` is at most the limit.
-        self.taken() + places + kept <= self.limit()
+    /// Says whether `places` more leave at most `most` taken.
+    const fn has(self, places: u64, most: u64) -> bool {
+        // No overflow: both are below 2⁶³. The caller checks `places`.
+        self.taken() + places <= most
     }
 
     pub(super) const fn no_place(self, places: u64) -> NoPlace {
@@ -94,27 +94,27 @@ impl Places {
         Count(self.0.load(Ordering::Relaxed))
     }
 
-    /// Takes places unless the lock has to be taken first. Returns how many are taken afterwards. `kept` returns how
-    /// many places of a limit have to stay free. `alone`: a caller may take more places than the limit while none is
+    /// Takes places unless the lock has to be taken first. Returns how many are taken afterwards. `most` returns how
+    /// many may be taken then, of a limit. `alone`: a caller may take more places than the limit while none is
     /// taken.
     #[inline]
     pub(super) fn enter(
         &self,
         places: u64,
         alone: bool,
-        kept: impl Fn(u64) -> u64,
+        most: impl Fn(u64) -> u64,
     ) -> Result<u64, EnterFailure> {
         let open = |count: Count| if count.is_locked() { Err(EnterFailure::Locked) } else { Ok(()) };
-        self.take_if(places, alone, kept, open)
+        self.take_if(places, alone, most, open)
     }
 
     pub(super) fn enter_locked(
         &self,
         places: u64,
         alone: bool,
-        kept: impl Fn(u64) -> u64,
+        most: impl Fn(u64) -> u64,
     ) -> Result<u64, EnterFailure> {
-        self.take_if(places, alone, kept, |_| Ok(()))
+        self.take_if(places, alone, most, |_| Ok(()))
     }
 
     #[inline]
@@ -122,7 +122,7 @@ impl Places {
         &self,
         places: u64,
         alone: bool,
-        kept: impl Fn(u64) -> u64,
+        most: impl Fn(u64) -> u64,
         open: impl Fn(Count) -> Result<(), EnterFailure>,
     ) -> Result<u64, EnterFailure> {
         if places > Concurrency::MAX_PLACES {
@@ -131,7 +131,7 @@ impl Places {
         let mut count = self.count();
         loop {
             open(count)?;
-            let fits = count.has(places, kept(count.limit())) || alone && count.is_empty();
+            let fits = count.has(places, most(count.limit())) || alone && count.is_empty();
             if !fits {
                 return Err(EnterFailure::Full);
             }
@@ -321,15 +321,15 @@ mod tests {
     #[test]
     fn places_kept_and_places_lacking_are_told_apart_from_a_line() {
         let places = Places::new(3);
-        assert_eq!(places.enter(2, false, |_| 0), Ok(2));
+        assert_eq!(places.enter(2, false, |limit| limit), Ok(2));
         assert_eq!(
-            places.enter(1, false, |limit| limit / 3),
+            places.enter(1, false, |limit| limit - limit / 3),
             Err(EnterFailure::Full),
             "one of three is kept"
         );
         places.lock();
-        assert_eq!(places.enter(1, false, |_| 0), Err(EnterFailure::Locked));
-        assert_eq!(places.enter_locked(1, false, |_| 0), Ok(3));
+        assert_eq!(places.enter(1, false, |limit| limit), Err(EnterFailure::Locked));
+        assert_eq!(places.enter_locked(1, false, |limit| limit), Ok(3));
         assert!(places.leave(2), "somebody waits");
         places.open();
         assert!(!places.leave(1));
@@ -339,22 +339,22 @@ mod tests {
     #[test]
     fn more_places_than_there_are_are_taken_by_one_alone() {
         let places = Places::new(2);
-        assert_eq!(places.enter(5, false, |_| 0), Err(EnterFailure::Full));
-        assert_eq!(places.enter(5, true, |_| 0), Ok(5));
+        assert_eq!(places.enter(5, false, |limit| limit), Err(EnterFailure::Full));
+        assert_eq!(places.enter(5, true, |limit| limit), Ok(5));
         assert_eq!(
-            (places.count().standing().debt, places.enter(5, true, |_| 0)),
+            (places.count().standing().debt, places.enter(5, true, |limit| limit)),
             (3, Err(EnterFailure::Full))
         );
         places.leave(5);
-        assert_eq!(places.enter(1, true, |_| 0), Ok(1));
-        assert_eq!(places.enter(5, true, |_| 0), Err(EnterFailure::Full), "somebody else is inside");
+        assert_eq!(places.enter(1, true, |limit| limit), Ok(1));
+        assert_eq!(places.enter(5, true, |limit| limit), Err(EnterFailure::Full), "somebody else is inside");
     }
 
     #[test]
     fn a_limit_moves_beneath_those_inside() {
         let places = Places::new(Concurrency::MAX_PLACES);
-        assert_eq!(places.enter(Concurrency::MAX_PLACES, false, |_| 0), Ok(Concurrency::MAX_PLACES));
-        assert_eq!(places.enter(u64::MAX, true, |_| 0), Err(EnterFailure::Full));
+        assert_eq!(places.enter(Concurrency::MAX_PLACES, false, |limit| limit), Ok(Concurrency::MAX_PLACES));
+        assert_eq!(places.enter(u64::MAX, true, |limit| limit), Err(EnterFailure::Full));
         places.change(1);
         let standing = places.count().standing();
         assert_eq!((standing.limit, standing.remaining, standing.debt), (1, 0, Concurrency::MAX_PLACES - 1));
@@ -369,7 +369,7 @@ mod counter_tests {
     use crate::bulkhead::queue::Class;
 
     fn granted(counter: &OwnedCounter) -> Granted {
-        let in_flight = counter.enter(1, false, |_| 0).expect("a place is free");
+        let in_flight = counter.enter(1, false, |limit| limit).expect("a place is free");
         Granted::new(1, in_flight, Class::default())
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use tidegate_core::codel::{self, Codel, CodelState, End};
-use tidegate_core::{Priority, Tick};
+use tidegate_core::{Criticality, Priority, Tick};
 
 use super::build::BulkheadRules;
 use super::tenants::KnownTenants;
@@ -199,18 +199,23 @@ impl Queue {
     }
 }
 
-/// The tenant that places are counted for: the number of its queue, and whether the places are the tenant's own. Small,
-/// since each permit carries one.
+/// Whom places are counted for: the number of a tenant's queue, whether the places are the tenant's own, and the level
+/// that holds them. Small, since each permit carries one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Class {
     number: u16,
     own: bool,
+    pub(super) level: Criticality,
 }
 
 impl Class {
     fn of(number: usize) -> Self {
         // Fits: there are at most 4,097 tenants, including the shared rest.
-        Self { number: number as u16, own: false }
+        Self { number: number as u16, ..Self::default() }
+    }
+
+    pub(super) fn at(self, level: Criticality) -> Self {
+        Self { level, ..self }
     }
 
     fn number(self) -> usize {

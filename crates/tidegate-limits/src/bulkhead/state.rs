@@ -227,9 +227,10 @@ impl BulkheadState {
         priority: impl Fn() -> Priority,
     ) -> Result<Granted, EnterFailure> {
         let alone = places > 1 && self.rules.enters_alone();
-        let taken = self.places.enter(places, alone, |limit| self.rules.kept(&priority, limit))?;
+        let taken = self.places.enter(places, alone, |limit| self.rules.most_taken(&priority, limit))?;
+        let level = self.rules.hold(&priority, places);
         let in_flight = self.rules.taken(taken, || self.places.count().limit());
-        Ok(Granted::new(places, in_flight, Class::default()))
+        Ok(Granted::new(places, in_flight, Class::default().at(level)))
     }
 
     /// Enters without waiting, or refuses. The throttle must have admitted the caller before.
@@ -276,7 +277,13 @@ impl BulkheadState {
 
     pub(super) fn longest_wait(&self) -> Duration {
         let longest = self.rules.longest_wait;
-        if self.rules.short_queue { longest.min(self.latency.short_wait()) } else { longest }
+        if !self.rules.short_queue {
+            return longest;
+        }
+        // The turn of a tenant that holds less than its part comes once others leave: at the latest when what they began
+        // just now has ended.
+        let halves = if self.rules.tenants.is_some() { 4 } else { 1 };
+        longest.min(self.latency.short_wait(halves))
     }
 
     pub(super) fn join(
@@ -392,6 +399,7 @@ impl BulkheadState {
         if let Some(recent) = &self.rules.recent {
             recent.gone(times.level, granted.places());
         }
+        self.rules.release(granted);
         let locked = self.places.leave(granted.places());
         if locked || outcome != Outcome::Ignored || self.reports_everybody() {
             if self.is_observed() {
@@ -430,6 +438,7 @@ impl BulkheadState {
 
     #[cold]
     fn take_back(&self, granted: &Granted) {
+        self.rules.release(granted);
         if self.places.leave(granted.places()) {
             // Of several panics the first one goes on, in the caller of this method.
             let (now, _later) = self.now_or_panic();

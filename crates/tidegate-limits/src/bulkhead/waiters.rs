@@ -33,7 +33,7 @@ pub(super) struct Granted {
 impl Granted {
     #[inline]
     pub(super) fn new(places: u64, in_flight: u64, class: Class) -> Self {
-        // Both fit: they are at most the most places there can be, 2¹⁶.
+        // Both fit: they are at most twice the most places there can be, 2¹⁷.
         Self { places: places as u32, in_flight: in_flight as u32, waited: 0, class }
     }
 
@@ -104,9 +104,9 @@ impl Waiters {
         if !self.queues.has_room(class, wanted) {
             return None;
         }
-        let kept = |limit| rules.kept(|| priority, limit);
-        let taken = places.enter_locked(wanted, rules.enters_alone(), kept).ok()?;
-        let class = self.queues.count_taken(class, wanted, now);
+        let most = |limit| rules.most_taken(|| priority, limit);
+        let taken = places.enter_locked(wanted, rules.enters_alone(), most).ok()?;
+        let class = self.queues.count_taken(class, wanted, now).at(rules.hold(|| priority, wanted));
         let limit = places.count().limit();
         // A law takes places that are kept from this caller, or from its tenant, for taken: the limit binds.
         let binds = rules.moves && !self.queues.has_room(class, limit.div_ceil(10));
@@ -268,6 +268,7 @@ impl Waiters {
     ) -> PendingWakers {
         let (answer, mut wakers) = self.give_up(rules, places, ticket, now.unwrap_or(self.latest));
         if let Some(Ok(granted)) = answer {
+            rules.release(&granted);
             places.leave(granted.places());
             wakers.to_wake.extend(self.give_returned(rules, places, granted, now).to_wake);
         }
@@ -317,6 +318,7 @@ impl Waiters {
             let (wanted, priority, since) = (waiting.places, waiting.priority, waiting.since);
             let Some(granted) = self.take(rules, places, wanted, priority, class, now) else { break };
             if self.queues.waited_too_long(class, since, now) {
+                rules.release(&granted);
                 places.leave(wanted);
                 self.queues.count_returned(granted.class, wanted, now);
                 self.answer(class, turn, Err(STANDING), &mut wakers);
