@@ -136,6 +136,20 @@ pub(crate) fn all() -> Vec<Row> {
     let on_two = Kind::TidegateOnTwo(Policies::Address);
     row("`/v1/forward-auth`, server on both cores", 64, 1, vec![http("tidegate", on_two, What::ForwardAuth)]);
 
+    let (watched, unseen) = (Kind::Watched(Policies::One), Kind::Unseen(Policies::One));
+    let both = vec![grpc("tidegate", watched, 1, false), grpc("tidegate, `sight: off`", unseen, 1, false)];
+    row("Envoy's call, 16 listeners", 16, 4, both);
+    let throttle = |name, kind| resp(name, kind, Resp::Throttle);
+    let both = vec![throttle("tidegate", watched), throttle("tidegate, `sight: off`", unseen)];
+    row("`CL.THROTTLE`, 16 listeners", 16, 16, both);
+    let check = |name, kind| http(name, kind, What::Check);
+    let both = vec![check("tidegate", watched), check("tidegate, `sight: off`", unseen)];
+    row("`/v1/check`, 16 listeners", 64, 1, both);
+    let (watched, unseen) = (Kind::Watched(Policies::Address), Kind::Unseen(Policies::Address));
+    let auth = |name, kind| http(name, kind, What::ForwardAuth);
+    let both = vec![auth("tidegate", watched), auth("tidegate, `sight: off`", unseen)];
+    row("`/v1/forward-auth`, 16 listeners", 64, 1, both);
+
     let (user, address) = (Kind::Tidegate(Policies::OneUnit), Kind::Tidegate(Policies::OneUnitByAddress));
     let call = attacked(grpc("permitted", ours, 1, false), move |name| grpc(name, user, 1, false));
     row("Envoy's call, refused", 16, 4, call);

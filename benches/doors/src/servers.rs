@@ -22,6 +22,10 @@ pub(crate) enum Kind {
     Tidegate(Policies),
     /// The same on both cores.
     TidegateOnTwo(Policies),
+    /// The same, and [`LISTENERS`] watch it live.
+    Watched(Policies),
+    /// The same without sight: no events, history, record or lists of keys.
+    Unseen(Policies),
     Tonic,
     Axum,
     Redis,
@@ -29,6 +33,9 @@ pub(crate) enum Kind {
     RedisCell,
     Nginx,
 }
+
+/// How many read the stream of live numbers: as many as a server lets in.
+const LISTENERS: usize = 16;
 
 /// The policies of the Tidegate server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,9 +101,16 @@ impl Server {
         let mut command = Command::new("taskset");
         command.args(["-c", cores]);
         let listens = match kind {
-            Kind::Tidegate(policies) | Kind::TidegateOnTwo(policies) => {
+            Kind::Tidegate(policies)
+            | Kind::TidegateOnTwo(policies)
+            | Kind::Watched(policies)
+            | Kind::Unseen(policies) => {
                 let file = folder.path().join("policies.yaml");
-                fs::write(&file, policies.text())?;
+                let mut text = policies.text();
+                if matches!(kind, Kind::Unseen(_)) {
+                    text += "server: { sight: off }\n";
+                }
+                fs::write(&file, text)?;
                 command.arg(tidegate).arg("serve").arg("-c").arg(&file);
                 command.args(["--http", &at(http), "--grpc", &at(grpc), "--resp", &at(resp)]);
                 command.args(["--forward-auth", "nginx", "--no-watch"]);
@@ -140,12 +154,26 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        if matches!(kind, Kind::Watched(_)) {
+            (0..LISTENERS).try_for_each(|_| server.listen())?;
+        }
         Ok(server)
     }
 
     pub(crate) fn process(&self) -> u32 {
         // `taskset` replaces itself by the program it starts, so this is the server's process id.
         self.child.id()
+    }
+
+    /// Reads the stream of live numbers until the server ends.
+    fn listen(&self) -> Result<()> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http))?;
+        write!(stream, "GET /v1/live HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")?;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head)?;
+        ensure!(head == *b"HTTP/1.1 200", "/v1/live: {}", String::from_utf8_lossy(&head));
+        std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()));
+        Ok(())
     }
 
     /// Reads what a server of Tidegate has told about refusals so far; `transport` is a label of its metrics.
