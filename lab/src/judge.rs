@@ -5,13 +5,11 @@
 //! protection could have got answered, since they met a part that hangs, do not count. Beside the published laws
 //! stands the *ideal*: the fixed limit that suits the service and the load best, known afterwards.
 //!
-//! The library's own types decide, on a virtual clock. The same seed gives the same run. A [`candidate`] for another law
-//! stands beside them.
+//! The library's own types decide, on a virtual clock. The same seed gives the same run.
 //!
-//! The services are divided by the hashes of their names: half [`A`](Set::A) is to choose constants by, half
-//! [`B`](Set::B) to be published once. Set [`C`](Set::C) is by another hand, and was not seen by those who made a law.
+//! The services are in three sets. The law was chosen by [`A`](Set::A) and [`B`](Set::B), divided by the hashes of their names;
+//! [`C`](Set::C) is by another hand, and was not seen by those who made it.
 
-mod candidate;
 mod checks;
 mod engine;
 mod guard;

@@ -125,11 +125,6 @@ impl Writer {
         self.u8(u8::from(holds));
     }
 
-    /// Appends two booleans in one byte: the byte that [`Writer::flag`] writes for `first`, plus 2 if `second` is true.
-    pub(crate) fn two_flags(&mut self, first: bool, second: bool) {
-        self.u8(u8::from(first) | u8::from(second) << 1);
-    }
-
     /// Appends a string of at most 255 bytes. A longer one is cut after its last character that ends within 255 bytes.
     pub fn short_str(&mut self, text: &str) {
         let text = &text[..text.floor_char_boundary(usize::from(u8::MAX))];
@@ -274,15 +269,6 @@ impl<'a> Reader<'a> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            _ => Err(DecodeError::Value { field }),
-        }
-    }
-
-    /// Reads two booleans; `field` names both in errors. A byte written by [`Writer::flag`] reads as its value and
-    /// `false`. [`DecodeError::Value`] when the byte is above 3.
-    pub(crate) fn two_flags(&mut self, field: &'static str) -> Result<(bool, bool), DecodeError> {
-        match self.u8()? {
-            both @ 0..=3 => Ok((both & 1 != 0, both & 2 != 0)),
             _ => Err(DecodeError::Value { field }),
         }
     }

@@ -27,6 +27,11 @@ impl Check {
         Self { name: name.into(), found, bound, at_most: false, place: String::new() }
     }
 
+    #[cfg(test)]
+    pub(super) const fn found(&self) -> f64 {
+        self.found
+    }
+
     pub(super) fn passed(&self) -> bool {
         if self.at_most { self.found <= self.bound } else { self.found >= self.bound }
     }
@@ -43,27 +48,27 @@ impl fmt::Display for Check {
 
 pub(super) fn all(judged: &[Judged], seeds: u64) -> Vec<Check> {
     let seeds = seeds.min(SEEDS);
-    let mut checks = hang_stays_partial(Protection::Tidegate, seeds);
-    checks.extend(slow_work_is_learnt(Protection::Tidegate, seeds));
+    let mut checks = hang_stays_partial(seeds);
+    checks.extend(slow_work_is_learnt(seeds));
     if !judged.is_empty() {
         checks.extend(below_capacity(judged));
         checks.extend(just_above(judged));
     }
-    checks.extend(tenants_are_apart(Protection::Tidegate, seeds));
-    checks.push(critical_work_passes(Protection::Tidegate, seeds));
+    checks.extend(tenants_are_apart(seeds));
+    checks.push(critical_work_passes(seeds));
     checks
 }
 
-fn of(protection: Protection, service: &Service, load: f64, seeds: u64) -> Tally {
-    runs(service, load, protection, 1..=seeds)
+pub(super) fn tidegate(service: &Service, load: f64, seeds: u64) -> Tally {
+    runs(service, load, Protection::Tidegate, 1..=seeds)
 }
 
 /// Healthy requests are answered as before, two seconds after a part of the service began to hang.
-pub(super) fn hang_stays_partial(protection: Protection, seeds: u64) -> Vec<Check> {
+pub(super) fn hang_stays_partial(seeds: u64) -> Vec<Check> {
     let mut checks = Vec::new();
     for one_in in [10.0, 50.0] {
         for told in [false, true] {
-            let tally = of(protection, &partly_hung("partly hung", one_in, told), 0.5, seeds);
+            let tally = tidegate(&partly_hung("partly hung", one_in, told), 0.5, seeds);
             let deadlines = if told { "deadlines told" } else { "no deadlines told" };
             let name = format!("1 partial hang stays partial: 1 in {one_in}, {deadlines}");
             checks.push(Check::at_least(name, tally.good / tally.healthy, 0.97));
@@ -73,9 +78,9 @@ pub(super) fn hang_stays_partial(protection: Protection, seeds: u64) -> Vec<Chec
 }
 
 /// Work of 10 to 50 s at twice the capacity, and at half of it from two such times after the end of that.
-pub(super) fn slow_work_is_learnt(protection: Protection, seeds: u64) -> [Check; 2] {
+pub(super) fn slow_work_is_learnt(seeds: u64) -> [Check; 2] {
     let service = slow_work("slow work");
-    let under_load = of(protection, &service, 2.0, seeds).share();
+    let under_load = tidegate(&service, 2.0, seeds).share();
     let (falls, twice_the_work) = (service.warm + service.span, 2.0 * service.work);
     let back = Service {
         shape: Shape::Falls { at: falls, to: 0.25 },
@@ -83,7 +88,7 @@ pub(super) fn slow_work_is_learnt(protection: Protection, seeds: u64) -> [Check;
         span: 300.0,
         ..service
     };
-    let back = of(protection, &back, 2.0, seeds);
+    let back = tidegate(&back, 2.0, seeds);
     [
         Check::at_least("2 slow work at 2", under_load, 0.85),
         Check::at_least("2 slow work, at 0.5 two service times later", back.good / back.healthy, 0.99),
@@ -169,10 +174,10 @@ fn just_above(judged: &[Judged]) -> [Check; 2] {
 }
 
 /// Tenants who ask for less than their guarantee are answered, whatever another one does.
-pub(super) fn tenants_are_apart(protection: Protection, seeds: u64) -> Vec<Check> {
+pub(super) fn tenants_are_apart(seeds: u64) -> Vec<Check> {
     let service = flooded("flooded");
     let check = |load: f64| {
-        let tally = of(protection, &service, load, seeds);
+        let tally = tidegate(&service, load, seeds);
         let quiet = service.classes.iter().zip(&tally.classes).filter(|(class, _)| class.steady);
         let (healthy, answered) = quiet.fold((0_u64, 0_u64), |(healthy, answered), (_, class)| {
             (healthy + class.healthy, answered + class.answered)
@@ -183,7 +188,7 @@ pub(super) fn tenants_are_apart(protection: Protection, seeds: u64) -> Vec<Check
 }
 
 /// The critical third of the work is answered at twice the capacity.
-pub(super) fn critical_work_passes(protection: Protection, seeds: u64) -> Check {
-    let tally = of(protection, &priced("priced"), 2.0, seeds);
+pub(super) fn critical_work_passes(seeds: u64) -> Check {
+    let tally = tidegate(&priced("priced"), 2.0, seeds);
     Check::at_least("6 critical work at 2", tally.class_share(0), 0.999)
 }

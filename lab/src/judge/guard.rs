@@ -11,12 +11,10 @@ use parking_lot::Mutex;
 use tidegate::breaker::{Call, CircuitBreaker};
 use tidegate::bulkhead::{Enter, Permit, Tenants};
 use tidegate::clock::{Clock, Sleep};
-use tidegate::concurrency::throttle::Shedding;
 use tidegate::concurrency::{Aimd, Bounds, Gradient, Law, MinLatency, Partition, Vegas};
 use tidegate::priority::Criticality;
 use tidegate::{Breaker, Bulkhead, Outcome, Tick};
 
-use super::candidate::Candidate;
 use super::engine::Key;
 use super::service::Service;
 
@@ -31,8 +29,6 @@ pub(super) enum Protection {
     Tidegate,
     /// The same, and a breaker with its default settings in front, as around a client.
     WithBreaker,
-    /// The same with another law.
-    Candidate,
     Nothing,
     Gradient2,
     Aimd,
@@ -51,7 +47,6 @@ impl Protection {
         match self {
             Self::Tidegate => "tidegate",
             Self::WithBreaker => "tidegate with breaker",
-            Self::Candidate => "candidate",
             Self::Nothing => "nothing",
             Self::Gradient2 => "gradient2",
             Self::Aimd => "aimd",
@@ -66,14 +61,6 @@ impl Protection {
         let from = |least| Bounds::new(least, MOST).expect(IN_RANGE);
         Some(match self {
             Self::Nothing => return None,
-            Self::Candidate => {
-                let limit = Bulkhead::adaptive(Candidate::default()).with_short_queue();
-                if service.tenants {
-                    limit.with_tenants(tenants(service))
-                } else {
-                    limit.with_throttle(Shedding::default())
-                }
-            }
             Self::Tidegate | Self::WithBreaker if service.tenants => {
                 Bulkhead::self_tuning().with_tenants(tenants(service))
             }

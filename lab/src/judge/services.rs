@@ -10,9 +10,9 @@ use super::unseen;
 /// A set of services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// The half of the services to choose constants by. The hash of a name decides, so that nobody chooses.
+    /// Half of the services that the law was chosen by. The hash of a name decides.
     A,
-    /// The other half, to publish once, when nothing is left to choose.
+    /// The other half.
     B,
     /// Services by another hand, which no law was made with.
     C,

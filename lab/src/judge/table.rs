@@ -95,7 +95,7 @@ fn protections(service: &Service) -> Vec<Protection> {
 }
 
 pub(super) fn all_protections() -> Vec<Protection> {
-    let mut all = vec![Protection::Tidegate, Protection::Candidate, Protection::WithBreaker];
+    let mut all = vec![Protection::Tidegate, Protection::WithBreaker];
     // The number of places is found for each load.
     all.extend([Protection::Fixed(1), Protection::Nothing]);
     all.extend(LAWS);

@@ -266,7 +266,7 @@ const ADAPTIVE_KEYS: [Key; 5] = [
         "law",
         Kind::Word(&LAW_NAMES, &[]),
         Some("hill-climb"),
-        "The law that moves the limit: by experiment, by reported overload, by latency (vegas, gradient), or by the use of the processor",
+        "The law that moves the limit: by how much work is quick, by reported overload, by latency (vegas, gradient), or by the use of the processor",
     ),
     key(
         "min",

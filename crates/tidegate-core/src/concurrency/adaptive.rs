@@ -14,7 +14,8 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::bounds::Bounds;
 use crate::time::Tick;
 
-/// The table of laws: byte, word, variant, parameters, state. A released byte is never reused.
+/// The table of laws: byte, word, variant, parameters, state. A released byte is never reused; 1 and 7 were hill climbs
+/// with a state of another form.
 macro_rules! laws {
     ($($(#[$doc:meta])* $byte:literal $word:literal => $name:ident($law:ty, $state:ty);)*) => {
         /// One of the control laws, chosen by its word.
@@ -38,7 +39,7 @@ macro_rules! laws {
         #[non_exhaustive]
         pub enum Adaptive { $($(#[$doc])* $name($law),)* }
 
-        /// The state of an [`Adaptive`] law: 320 bytes, and the heap memory of its law's state.
+        /// The state of an [`Adaptive`] law: 304 bytes, and the heap memory of its law's state.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum AdaptiveState { $($(#[$doc])* $name($state),)* }
@@ -107,19 +108,12 @@ macro_rules! laws {
         impl Bytes for Adaptive {
             fn write(&self, out: &mut Writer) {
                 match self {
-                    Self::HillClimb(law) if !law.reserves => {
-                        out.u8(HILL_CLIMB_WITHOUT_RESERVE);
-                        law.write(out);
-                    }
                     $(Self::$name(law) => { out.u8($byte); law.write(out); })*
                 }
             }
 
             fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
                 match from.u8()? {
-                    HILL_CLIMB_WITHOUT_RESERVE => {
-                        HillClimb::read(from).map(|law| Self::HillClimb(law.without_reserve()))
-                    }
                     $($byte => Bytes::read(from).map(Self::$name),)*
                     _ => Err(DecodeError::Value { field: "law" }),
                 }
@@ -142,8 +136,8 @@ macro_rules! laws {
 }
 
 laws! {
-    /// Moves to the limit at which most work ends well, found by experiment: the default.
-    1 "hill-climb" => HillClimb(HillClimb, HillClimbState);
+    /// Moves to the limit at which work hardly waits, and no lower than goodput needs: the default.
+    8 "hill-climb" => HillClimb(HillClimb, HillClimbState);
     /// Grows by one for each success, shrinks by a tenth for each overload.
     2 "aimd" => Aimd(Aimd, AimdState);
     /// Keeps a short queue, whose length it infers from latencies.
@@ -155,9 +149,6 @@ laws! {
     /// While the processor is busy, limits to the highest throughput multiplied by the least latency.
     6 "bbr" => Bbr(Bbr, BbrState);
 }
-
-/// The byte of a hill climb that holds no places in reserve; its state has the same form as that of law 1.
-const HILL_CLIMB_WITHOUT_RESERVE: u8 = 7;
 
 impl Adaptive {
     /// Updates the state by a reading of the processor that holds until the next one. Laws other than BBR ignore it.
@@ -190,10 +181,8 @@ impl Adaptive {
     pub(in crate::concurrency) fn largest(&self) -> usize {
         let mut out = Writer::default();
         self.start(Tick::EPOCH).write(&mut out);
-        // BBR's form grows by two values for each bucket of its window, Vegas' by four while the limit is held down,
-        // and the hill climb's where callers say how long they wait.
+        // BBR's form grows by two values for each bucket of its window, and Vegas' by four while the limit is held down.
         let grows = match self {
-            Self::HillClimb(_) => HillClimbState::RESERVE_BYTES,
             Self::Vegas(_) => 4 * 8,
             Self::Bbr(law) => 2 * 16 * law.window.count() as usize,
             _ => 0,

@@ -71,10 +71,6 @@ impl Bounds {
         self.start
     }
 
-    pub(super) fn nearest(&self, limit: f64) -> f64 {
-        self.clamp(limit.round())
-    }
-
     /// Returns the value within the bounds that is nearest to `limit`; the least for NaN.
     pub(super) fn clamp(&self, limit: f64) -> f64 {
         // If one operand is NaN, `max` returns the other. Both bounds are below 2⁵³, so they are exact.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::algorithm::Storable;
 use crate::bytes::DecodeError;
-use crate::concurrency::tests::with_a_reserve;
+use crate::concurrency::tests::of_a_hill_climb;
 use crate::concurrency::{Aimd, Bbr, Bounds, Gradient, HillClimb, MinLatency, Vegas};
 use crate::window::Buckets;
 use crate::{Cost, Quota, State};
@@ -30,17 +30,17 @@ fn laws() -> [Adaptive; 10] {
         Adaptive::Bbr(Bbr::go_zero().bounds(bounds)),
         Adaptive::Gradient(Gradient::netflix().bounds(bounds)),
         Adaptive::MinLatency(MinLatency::envoy().bounds(bounds)),
-        Adaptive::HillClimb(HillClimb::default().bounds(bounds).without_reserve()),
+        Adaptive::HillClimb(HillClimb::default().bounds(bounds)),
     ]
 }
 
-/// The state before the first ask. A hill climb may have learnt before that it can hold places in reserve.
-fn begun(guard: &AdaptiveConcurrency, reserve: bool) -> AdaptiveConcurrencyState {
+/// The state before the first ask. A hill climb may have learnt before.
+fn begun(guard: &AdaptiveConcurrency, learnt: bool) -> AdaptiveConcurrencyState {
     let fresh = guard.fresh(at(0));
-    if !(reserve && matches!(guard.law(), Adaptive::HillClimb(_))) {
+    if !(learnt && matches!(guard.law(), Adaptive::HillClimb(_))) {
         return fresh;
     }
-    let state = Arc::new(AdaptiveState::HillClimb(with_a_reserve()));
+    let state = Arc::new(AdaptiveState::HillClimb(of_a_hill_climb()));
     AdaptiveConcurrencyState::of(fresh.inner.places, Some(Learnt { at: at(0), state }))
 }
 
@@ -274,7 +274,7 @@ proptest! {
     /// form.
     #[test]
     fn states_come_back_and_limits_hold(
-        which in 0usize..10, reserve in any::<bool>(), steps in steps(), cpu in 0u16..=1000,
+        which in 0usize..10, learnt in any::<bool>(), steps in steps(), cpu in 0u16..=1000,
     ) {
         let law = laws()[which];
         let (plain, sensed) = (guard(law), guard(law).cpu(cpu));
@@ -283,7 +283,7 @@ proptest! {
             prop_assert_eq!(Quota::decode(&quota.encode()), Ok(quota));
         }
         let mut of = &plain;
-        let (mut state, mut now, mut inside) = (begun(of, reserve), 0u64, Vec::new());
+        let (mut state, mut now, mut inside) = (begun(of, learnt), 0u64, Vec::new());
         for (span, comes, nth, kind) in steps {
             // Once in a while the clock steps back, or the reading changes.
             now = if kind == 11 { now.saturating_sub(span) } else { now + span };
@@ -327,10 +327,10 @@ proptest! {
 
     #[test]
     fn whatever_is_read_can_be_gone_on_with(
-        which in 0usize..10, reserve in any::<bool>(), at_byte in any::<usize>(), byte in any::<u8>(),
+        which in 0usize..10, learnt in any::<bool>(), at_byte in any::<usize>(), byte in any::<u8>(),
     ) {
         let guard = guard(laws()[which]);
-        let (mut state, mut now) = (begun(&guard, reserve), 0);
+        let (mut state, mut now) = (begun(&guard, learnt), 0);
         for _ in 0..30 {
             let (next, receipt) = enter(&guard, &state, now, 1).unwrap();
             now += 7;

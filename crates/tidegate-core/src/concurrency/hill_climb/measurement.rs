@@ -1,9 +1,9 @@
 //! One measurement: what work that entered from a time on tells of goodput and latency.
 
-use tidegate::Tick;
-use tidegate::concurrency::Sample;
-
-use super::{Seen, nanos};
+use super::super::Sample;
+use super::Seen;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::time::{Tick, nanos};
 
 /// From so many pieces of work on a measurement tells something.
 const SOME: f64 = 20.0;
@@ -11,6 +11,8 @@ const SOME: f64 = 20.0;
 const ENOUGH: f64 = 100.0;
 /// It ends with fewer after this many times the base.
 const PATIENCE: f64 = 30.0;
+/// A goodput can be compared from so many pieces on: a trial that begins with fewer is decided by chance.
+const COMPARABLE: f64 = 80.0;
 /// Goodput is counted from this many times the base after the first piece of work that entered: what ends before is
 /// what is short.
 const LAG: f64 = 1.5;
@@ -83,6 +85,12 @@ impl Measurement {
         }
     }
 
+    /// Returns the same without times after `last`.
+    pub(super) fn until(self, last: Tick) -> Self {
+        let until = |tick: Option<Tick>| tick.map(|tick| tick.min(last));
+        Self { since: self.since.min(last), first: until(self.first), from: until(self.from), ..self }
+    }
+
     fn ended(&self) -> f64 {
         self.good + self.failed
     }
@@ -106,9 +114,9 @@ impl Measurement {
         span > 0.0 && (self.ended_well >= ENOUGH || self.has_some() && span >= PATIENCE * base)
     }
 
-    /// Says whether the goodput is known roughly.
-    pub(super) fn is_rated(&self, now: Tick) -> bool {
-        self.ended_well >= SOME && self.span(now) > 0.0
+    /// Says whether the goodput is known well enough to be compared with another one.
+    pub(super) fn is_comparable(&self, now: Tick) -> bool {
+        self.ended_well >= COMPARABLE && self.span(now) > 0.0
     }
 
     fn span(&self, now: Tick) -> f64 {
@@ -162,5 +170,40 @@ impl Measurement {
     /// Says whether a twentieth of the work was late.
     pub(super) fn is_slightly_late(&self) -> bool {
         self.late * 20.0 >= self.ended() && self.late > 0.0
+    }
+}
+
+impl Bytes for Measurement {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.since);
+        for tick in [self.first, self.from] {
+            out.flag(tick.is_some());
+            out.tick(tick.unwrap_or(Tick::EPOCH));
+        }
+        let counts = [self.ended_well, self.good, self.failed, self.late, self.full];
+        for number in counts.into_iter().chain([self.inside, self.peak, self.logs, self.squares]) {
+            out.f64(number);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let since = from.tick()?;
+        let (begun, first, counts, begins) =
+            (from.flag("begun")?, from.tick()?, from.flag("counts")?, from.tick()?);
+        let mut number = |field| from.within(field, 0.0..=f64::MAX);
+        Ok(Self {
+            since,
+            first: begun.then_some(first),
+            from: counts.then_some(begins),
+            ended_well: number("ended well")?,
+            good: number("good")?,
+            failed: number("failed")?,
+            late: number("late")?,
+            full: number("full")?,
+            inside: number("inside")?,
+            peak: number("peak")?,
+            logs: number("logs")?,
+            squares: number("squares")?,
+        })
     }
 }
