@@ -10,7 +10,7 @@
 //! * If the score falls to zero after that, the limit goes back to where all was quick.
 //! * With a low score a fifth of the places is taken away, and what entered after that is measured. If goodput fell by
 //!   at least half as much, nothing had waited: all the places were needed, as when a dependency became slower. They are
-//!   given back, and what work takes now is the base. Otherwise they were a queue.
+//!   given back, and what work takes now is the base, up to twice the old one. Otherwise they were a queue.
 //! * If much work comes too late for its caller, or fails, places are taken away without a question. A limit at which
 //!   work failed that went well with fewer places is avoided for a while.
 //! * While the limit does not bind, the base is learnt, and the limit becomes at least 2.25 times what is inside, so that
@@ -48,11 +48,11 @@ const QUICK_AT_FIRST: f64 = 1.875;
 /// The share of the limit that counts as all of it; small limits have to be reached exactly.
 const REACHED: f64 = 0.9;
 
-/// What a quick piece of work adds to the score,
+/// What a quick piece of work adds to the score.
 const GAIN: i16 = 2;
-/// what a slow one takes from it,
+/// What a slow piece of work takes from the score.
 const LOSS: i16 = 1;
-/// and what late or refused work takes: one in four is too much.
+/// What a late or refused piece of work takes from the score: one in four is too much.
 const HEAVY_LOSS: i16 = 6;
 /// From this score on the limit grows, and from its negative on it shrinks. Chance alone takes dozens of pieces of work
 /// for the way between.
@@ -71,9 +71,9 @@ const MOST_RISE: f64 = 2.0;
 /// A trial ends early, after this many times what work took before, if it has cost half of its share of the goodput.
 const GROSS: f64 = 6.0;
 
-/// The share of the places that remains if most work comes too late or fails.
+/// The share of the places that remains if four fifths of the work come too late or fail.
 const USELESS_KEPT: f64 = 0.25;
-/// The same if much work comes too late.
+/// The share of the places that remains if a quarter of the work comes too late.
 const LATE_KEPT: f64 = 0.7;
 /// Failures are put to a trial if their share is at least this, and [`UNUSUAL`] above the usual one.
 const FAILING: f64 = 1.0 / 3.0;

@@ -351,7 +351,7 @@ impl BulkheadRules {
         level
     }
 
-    /// Notes that places come back. Call it before they do: afterwards an important caller would count them twice.
+    /// Notes that places come back. Call it before they do: in between, an important caller would find them free and held.
     #[inline]
     pub(super) fn release(&self, granted: &Granted) {
         if let Some(recent) = &self.recent {
