@@ -365,7 +365,7 @@ mod tests {
             size_of::<MinLatencyState>(),
             size_of::<AdaptiveState>(),
         ];
-        assert_eq!(sizes, [8, 112, 40, 152, 304, 96, 304]);
+        assert_eq!(sizes, [8, 112, 40, 152, 312, 96, 312]);
     }
 
     #[test]

@@ -39,7 +39,7 @@ macro_rules! laws {
         #[non_exhaustive]
         pub enum Adaptive { $($(#[$doc])* $name($law),)* }
 
-        /// The state of an [`Adaptive`] law: 304 bytes, and the heap memory of its law's state.
+        /// The state of an [`Adaptive`] law: 312 bytes, and the heap memory of its law's state.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
         pub enum AdaptiveState { $($(#[$doc])* $name($state),)* }
@@ -137,7 +137,7 @@ macro_rules! laws {
 
 laws! {
     /// Moves to the limit at which work hardly waits, and no lower than goodput needs: the default.
-    8 "hill-climb" => HillClimb(HillClimb, HillClimbState);
+    9 "hill-climb" => HillClimb(HillClimb, HillClimbState);
     /// Grows by one for each success, shrinks by a tenth for each overload.
     2 "aimd" => Aimd(Aimd, AimdState);
     /// Keeps a short queue, whose length it infers from latencies.

@@ -11,6 +11,8 @@
 //! * With a low score a fifth of the places is taken away, and what entered after that is measured. If goodput fell by
 //!   at least half as much, nothing had waited: all the places were needed, as when a dependency became slower. They are
 //!   given back, and what work takes now is the base, up to twice the old one. Otherwise they were a queue.
+//! * If work takes far longer than that, half as many places more are given for a second measurement. If goodput rises by
+//!   half as much, what work takes now is the base, however long that is.
 //! * If much work comes too late for its caller, or fails, places are taken away without a question. A limit at which
 //!   work failed that went well with fewer places is avoided for a while.
 //! * While the limit does not bind, the base is learnt, and the limit becomes at least 2.25 times what is inside, so that
@@ -68,6 +70,9 @@ const KEPT: f64 = 0.8;
 const NEEDED: f64 = 0.5;
 /// By how much one trial raises the base at most: its goodput may have fallen for another reason.
 const MOST_RISE: f64 = 2.0;
+/// Work that takes this many times the base, and needs its places, has a second trial: with [`RAISED`] times the places.
+const JUMP: f64 = 2.5;
+const RAISED: f64 = 1.5;
 /// A trial ends early, after this many times what work took before, if it has cost half of its share of the goodput.
 const GROSS: f64 = 6.0;
 
@@ -134,6 +139,8 @@ struct Seen {
     held: f64,
     /// It ended well, and in time.
     good: bool,
+    /// How long it took tells how long work takes. A caller's mistake is often found before the work begins.
+    timed: bool,
     late: bool,
     /// It was late because its caller left less time than the work takes.
     hopeless: bool,
@@ -154,14 +161,16 @@ impl HillClimb {
         let held = (nanos(sample.held) as f64).max(1.0);
         let late = sample.is_late();
         let good = !late && matches!(sample.outcome, Outcome::Success | Outcome::CallersFault);
+        let timed = good && sample.outcome == Outcome::Success;
         let time_left = sample.time_left.map(|time_left| nanos(time_left) as f64);
         Seen {
             entered: state.last.before(sample.held),
             held,
             good,
+            timed,
             late,
             hopeless: late && time_left.is_some_and(|time_left| time_left < state.base),
-            quick: good && held <= state.base * QUICK,
+            quick: timed && held <= state.base * QUICK,
             full: sample.in_flight as f64 >= REACHED * state.limit_at_entry().floor(),
         }
     }
@@ -177,7 +186,7 @@ impl HillClimb {
         let from = if measured.is_full() { state.limit } else { state.limit.min(measured.peak) };
         let to = self.bounds.clamp((from * kept).min(from - 1.0).round());
         state.trial = None;
-        state.to_leave = state.limit;
+        state.to_leave = from;
         if to < state.limit {
             state.trial = trial;
             self.set(state, to);
@@ -193,7 +202,7 @@ impl HillClimb {
     fn begin(&self, state: &mut HillClimbState, seen: &Seen) {
         let measured = state.measurement;
         let grows = state.base == 0.0 || seen.held <= state.base * QUICK_AT_FIRST;
-        if seen.good && seen.full && grows {
+        if seen.timed && seen.full && grows {
             self.set(state, state.limit + 1.0);
         }
         if !measured.has_some() {
@@ -214,8 +223,29 @@ impl HillClimb {
         }
     }
 
+    /// Handles the end of the measurement with more places: whether goodput has risen by half of their share.
+    fn judge_raised(&self, state: &mut HillClimbState, trial: Trial) {
+        let measured = state.measurement;
+        let (given, gained) = (state.limit / trial.limit - 1.0, measured.rate(state.last) / trial.rate - 1.0);
+        let helps = !measured.is_full() || gained >= NEEDED * given;
+        let latency = measured.latency();
+        if helps && latency > 0.0 && !measured.is_slightly_late() && measured.failed_share() < FAILING {
+            state.base = latency.max(1.0);
+            (state.trial, state.score, state.pace, state.unhurt) = (None, SURE, 1.0, state.limit);
+            state.measure_anew();
+        } else {
+            (state.trial, state.to_leave) = (None, state.limit);
+            self.set(state, trial.limit);
+            state.set_back();
+        }
+    }
+
     /// Handles the end of the measurement after a cut.
     fn judge(&self, state: &mut HillClimbState, trial: Trial) {
+        if state.limit > trial.limit {
+            self.judge_raised(state, trial);
+            return;
+        }
         let measured = state.measurement;
         let latency = measured.latency();
         let taken = 1.0 - state.limit / trial.limit;
@@ -226,11 +256,16 @@ impl HillClimb {
             state.note_cliff(trial.limit);
         }
         if lost >= NEEDED * taken && !measured.is_slightly_late() && !ended {
-            if latency > state.base * QUICK || !state.proved {
+            let jumped = latency > state.base * JUMP;
+            if latency > state.base * QUICK || latency > 0.0 && !state.proved {
                 state.base = latency.min(state.base * MOST_RISE).max(1.0);
             }
             state.proved = true;
             state.give_back(trial);
+            if jumped {
+                state.target = self.bounds.clamp((trial.limit * RAISED).round());
+                state.trial = (state.target > trial.limit).then_some(trial);
+            }
         } else {
             state.lower_base(&measured);
             (state.trial, state.score, state.pace, state.rests) = (None, 0, CAREFUL, false);
@@ -364,7 +399,7 @@ impl Law for HillClimb {
             if state.measurement.failed_share() > state.usually_failed + USUAL {
                 state.lose(HEAVY_LOSS);
             }
-        } else if !seen.quick {
+        } else if seen.timed && !seen.quick {
             state.lose(LOSS);
         }
         if state.trial.is_none() && !rises && seen.full {

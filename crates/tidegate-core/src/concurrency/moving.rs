@@ -46,7 +46,7 @@ struct Parameters {
 }
 
 /// The state of [`AdaptiveConcurrency`] for one key: 56 bytes, and the heap memory of the places in use, as in
-/// [`ConcurrencyState`]. From the first sample also the law's state: 304 bytes, plus 2 KiB for the minimum latency,
+/// [`ConcurrencyState`]. From the first sample also the law's state: 312 bytes, plus 2 KiB for the minimum latency,
 /// or up to 32 bytes for each bucket of BBR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {

@@ -39,7 +39,9 @@ pub(super) struct Measurement {
     /// The sum of the places in use at their entries, and the most.
     pub(super) inside: f64,
     pub(super) peak: f64,
-    /// The sums of the logarithms of the nanoseconds that good work took, and of their squares.
+    /// How many of the good took the time that work takes, and the sums of the logarithms of their nanoseconds and of the
+    /// squares of these.
+    pub(super) timed: f64,
     pub(super) logs: f64,
     pub(super) squares: f64,
 }
@@ -57,6 +59,7 @@ impl Measurement {
             full: 0.0,
             inside: 0.0,
             peak: 0.0,
+            timed: 0.0,
             logs: 0.0,
             squares: 0.0,
         }
@@ -72,7 +75,8 @@ impl Measurement {
             self.full += one(seen.full);
             self.inside += sample.in_flight as f64;
             self.peak = self.peak.max(sample.in_flight as f64);
-            if seen.good {
+            if seen.timed {
+                self.timed += 1.0;
                 let log = seen.held.log2();
                 self.logs += log;
                 self.squares += log * log;
@@ -116,7 +120,7 @@ impl Measurement {
 
     /// Says whether the goodput is known well enough to be compared with another one.
     pub(super) fn is_comparable(&self, now: Tick) -> bool {
-        self.ended_well >= COMPARABLE && self.span(now) > 0.0
+        self.ended_well >= COMPARABLE && self.timed > 0.0 && self.span(now) > 0.0
     }
 
     fn span(&self, now: Tick) -> f64 {
@@ -129,19 +133,19 @@ impl Measurement {
         if span > 0.0 { self.ended_well / span } else { 0.0 }
     }
 
-    /// Returns the geometric mean of the nanoseconds that good work took; zero without any.
+    /// Returns the geometric mean of the nanoseconds that work took; zero without any.
     pub(super) fn latency(&self) -> f64 {
-        if self.good > 0.0 { (self.logs / self.good).exp2().min(u64::MAX as f64) } else { 0.0 }
+        if self.timed > 0.0 { (self.logs / self.timed).exp2().min(u64::MAX as f64) } else { 0.0 }
     }
 
-    /// Says whether good work took less time, and not by chance.
+    /// Says whether work took less time, and not by chance.
     pub(super) fn is_quicker_than(&self, latency: f64) -> bool {
-        if self.good == 0.0 {
+        if self.timed == 0.0 {
             return false;
         }
-        let mean = self.logs / self.good;
-        let variance = (self.squares / self.good - mean * mean).max(0.0);
-        (mean + DEVIATIONS * (variance / self.good).sqrt()).exp2() < latency
+        let mean = self.logs / self.timed;
+        let variance = (self.squares / self.timed - mean * mean).max(0.0);
+        (mean + DEVIATIONS * (variance / self.timed).sqrt()).exp2() < latency
     }
 
     pub(super) fn mean_inside(&self) -> f64 {
@@ -181,7 +185,8 @@ impl Bytes for Measurement {
             out.tick(tick.unwrap_or(Tick::EPOCH));
         }
         let counts = [self.ended_well, self.good, self.failed, self.late, self.full];
-        for number in counts.into_iter().chain([self.inside, self.peak, self.logs, self.squares]) {
+        for number in counts.into_iter().chain([self.inside, self.peak, self.timed, self.logs, self.squares])
+        {
             out.f64(number);
         }
     }
@@ -202,6 +207,7 @@ impl Bytes for Measurement {
             full: number("full")?,
             inside: number("inside")?,
             peak: number("peak")?,
+            timed: number("timed")?,
             logs: number("logs")?,
             squares: number("squares")?,
         })

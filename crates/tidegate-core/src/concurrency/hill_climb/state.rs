@@ -15,7 +15,7 @@ const FADING: f64 = 0.995;
 /// Up to this share of failures, and twice the usual one, counts as if nothing failed.
 const FEW: f64 = 0.01;
 
-/// What was measured before a cut.
+/// What was measured before the limit was changed to see what that does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Trial {
     pub(super) limit: f64,
@@ -34,7 +34,7 @@ struct Mark {
     limit: f64,
 }
 
-/// What [`HillClimb`](super::HillClimb) remembers: 304 bytes, and nothing on the heap.
+/// What [`HillClimb`](super::HillClimb) remembers: 312 bytes, and nothing on the heap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HillClimbState {
     pub(super) limit: f64,
@@ -206,12 +206,13 @@ impl HillClimbState {
         })
     }
 
-    /// Returns the trial if it has cost so much by now that nothing has to be waited for.
+    /// Returns the trial of fewer places if it has cost so much by now that nothing has to be waited for.
     pub(super) fn trial_costs_much(&self) -> Option<Trial> {
         let trial = self.trial?;
         let elapsed = nanos(self.last.since(self.set_back_at)) as f64;
         let expected = self.limit / trial.limit * trial.rate * elapsed;
-        let costs = elapsed >= GROSS * trial.latency && self.ended * 2.0 < expected;
+        let is_cut = self.target < trial.limit;
+        let costs = is_cut && elapsed >= GROSS * trial.latency && self.ended * 2.0 < expected;
         costs.then_some(trial)
     }
 

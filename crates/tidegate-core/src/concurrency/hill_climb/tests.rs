@@ -140,6 +140,35 @@ fn a_dependency_that_became_ten_times_slower_gets_ten_times_the_places() {
     assert!(goodput >= 1700.0, "{goodput} a second of 2000");
 }
 
+/// The trial with fewer places raises the base twofold at most; the one with more tells it at once.
+#[test]
+fn work_that_takes_ten_times_as_long_is_learnt_by_a_second_trial() {
+    let mut service = Service::new();
+    service.run(20_000, |inside| 10.0 * (inside / 20.0).max(1.0), never);
+    let slower = |inside: f64| 100.0 * (inside / 200.0).max(1.0);
+    let mut samples = 0;
+    while service.state.base < 80e6 && samples < 20_000 {
+        service.run(1, slower, never);
+        samples += 1;
+    }
+    assert!(samples <= 600, "{samples} samples, {:?}", service.state);
+}
+
+/// Half of the requests are wrong, which is found within a millisecond. They tell nothing about the other half.
+#[test]
+fn mistakes_of_callers_do_not_make_work_look_slow() {
+    let mut service = Service::new();
+    service.run(20_000, knee, never);
+    let (base, limit) = (service.state.base, service.limit());
+    for _ in 0..20_000 {
+        service.run(1, knee, never);
+        let entered = service.now.before(Duration::from_millis(1));
+        end(&mut service, entered, Outcome::CallersFault);
+    }
+    assert!((service.state.base / base - 1.0).abs() < 0.05, "{} after {base}", service.state.base);
+    assert!(service.limit() >= limit * 3 / 4, "{} after {limit}", service.limit());
+}
+
 /// Two hundred places are needed. Twice as many would have to be taken away again, with the service idle meanwhile.
 #[test]
 fn lost_goodput_is_regained_without_far_too_many_places() {
