@@ -8,12 +8,16 @@
 --
 -- A tick is two numbers: seconds, and nanoseconds below 10^9.
 local call, get, put, byte, sub, find = redis.call, struct.unpack, struct.pack, string.byte, string.sub, string.find
-local EXACT, FAR, NEVER = 9007199254740992, 10, '\0\0\0\0\0\0\0\0'
+local EXACT, NEVER = 9007199254740992, '\0\0\0\0\0\0\0\0'
 
--- Returns whether the tick (s, n) lies more than ten seconds before (fs, fn). Then the clock was set back, and the
+-- For how many seconds time stands still after a step back: for one by the server's clock alone, for ten if steps are
+-- also decided by callers' clocks, which differ.
+local STILL = byte(ARGV[3], 9) == 1 and 10 or 1
+
+-- Returns whether the tick (s, n) lies more than `still` seconds before (fs, fn). Then the clock was set back, and the
 -- library has to decide.
-local function far_behind(s, n, fs, fn)
-  return fs - s > FAR or (fs - s == FAR and fn > n)
+local function far_behind(s, n, fs, fn, still)
+  return fs - s > still or (fs - s == still and fn > n)
 end
 
 -- Returns what a draw spends if its whole cost is more than the limit has left: as many units as fit, without those
@@ -39,7 +43,7 @@ local function gcra(v, s, n, es, en, prefix, need, add, most, horizon, unit, kep
     end
     if s < ls or (s == ls and n < ln) then
       -- The clock stepped back: no time passes for the cell.
-      if far_behind(s, n, ls, ln) then return nil end
+      if far_behind(s, n, ls, ln, STILL) then return nil end
       s, n, spent = ls, ln, held
     else
       local back = ((s - ls) * grains + (n - ln) / grain) * rate
@@ -72,7 +76,8 @@ local function window(v, s, n, es, en, prefix, need, add, most, horizon, unit, k
     if ln >= 1e9 or fn >= 1e9 or tn >= 1e9 or used >= EXACT then return nil end
     if es > 0 and (ls < es or (ls == es and ln < en)) and (s - es) * 1e9 + n - en < horizon then return nil end
     if s < ls or (s == ls and n < ln) then
-      if far_behind(s, n, ls, ln) then return nil end
+      -- The edges of the calendar do not move with the clock, so such a window may stand still.
+      if far_behind(s, n, ls, ln, cs and 10 or STILL) then return nil end
       s, n = ls, ln
     end
   elseif es > 0 and (s - es) * 1e9 + n - en < horizon then
@@ -132,18 +137,18 @@ local function lost_at(epoch, run, s, n)
   return put('<I4I4', s, n), true
 end
 
--- Returns the server's time, or the latest tick that the node has seen if that is later: after a small step back of the
+-- Returns the server's time, or the tick that the node has seen last if that is later: after a small step back of the
 -- clock, time stands still. After a large step back the clock is followed, and each cell handles that by itself. If
 -- steps are also decided by callers' clocks, time never steps back.
 local function time()
   local now = call('TIME')
   local ls, ln, by_callers = get('<I4I4B', ARGV[3])
   local s, n = tonumber(now[1]), now[2] * 1000
-  if (ls > s or (ls == s and ln > n)) and (by_callers == 1 or not far_behind(s, n, ls, ln)) then return ls, ln end
+  if (ls > s or (ls == s and ln > n)) and (by_callers == 1 or not far_behind(s, n, ls, ln, STILL)) then return ls, ln end
   return s, n
 end
 
--- The arguments of a call that decides (ARGV[1] is 'd'): ARGV[2]: the run; [3]: the latest tick that the node has seen,
+-- The arguments of a call that decides (ARGV[1] is 'd'): ARGV[2]: the run; [3]: the tick that the node has seen last,
 -- and 1 if it may be from a caller's clock; [4]: the number of cells in each hash, one byte each; [5]: the asks; [6]:
 -- the plan; [7]: a tick for each step, or empty for the server's time; from [8] on: the fields of the cells.
 -- The plan has for each step a byte with the operation (1: spend or draw, 2: decide without a change, 3: leave it to

@@ -266,6 +266,7 @@ impl Storage {
         }
         if let Some(shared) = &self.shared {
             stores::show(registry, &shared.leased.health());
+            stores::show_clock(registry, shared.leased.clock_set_back());
         }
         if let Some(status) = self.membership() {
             stores::show_part(registry, &status, self.region().is_some());
