@@ -353,6 +353,11 @@ impl Owner {
                 self.ready = None;
                 true
             }
+            // The server wants a password since it was made to.
+            _ if code == "NOAUTH" => {
+                self.ready = None;
+                true
+            }
             Some(Kind::Moved | Kind::Ask | Kind::TryAgain | Kind::ClusterDown | Kind::BusyLoading) => true,
             _ => code == "BUSY",
         };

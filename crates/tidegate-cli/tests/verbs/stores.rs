@@ -410,6 +410,35 @@ fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
     assert_eq!(node.stop(), Some(0));
 }
 
+/// Regression: the password of the start was used for ever. The file is read for each connection, without a signal.
+#[cfg(feature = "redis")]
+#[test]
+fn a_password_is_changed_while_a_node_runs() {
+    let desk = Desk::new();
+    let Some(redis) = Redis::start(&desk, "127.0.0.24") else { return };
+    let store = redis.store().replace("nodes: 2", "nodes: 2, user: tide, password_file: password");
+    desk.write("p.yaml", policies(&store, "share: central, on_store_error: deny"));
+    let ask = |words: &str| {
+        let wire = std::net::TcpStream::connect((redis.host, redis.port)).unwrap();
+        std::io::Write::write_all(&mut &wire, format!("{words}\r\n").as_bytes()).unwrap();
+        std::io::Read::read(&mut &wire, &mut [0; 64]).unwrap();
+    };
+    until("it listens", || std::net::TcpStream::connect((redis.host, redis.port)).is_ok());
+    ask("ACL SETUSER tide on >first ~* +@all");
+    desk.write("password", "first\n");
+    let node = Serving::start(&desk, &["-c", "p.yaml"]);
+    let status = || node.check("203.0.113.1").status();
+    assert_eq!(status(), 200);
+    ask("ACL DELUSER tide");
+    ask("ACL SETUSER tide on >second ~* +@all");
+    until("the first password is refused", || {
+        status() == 503 && node.text("/readyz?verbose").contains("check user and password")
+    });
+    desk.write("password", "second\n");
+    until("it logs in with the second", || status() == 200);
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// An error that waiting does not fix ends the start. It is not a mistake on the command line: exit code 1.
 #[cfg(feature = "redis")]
 #[test]
