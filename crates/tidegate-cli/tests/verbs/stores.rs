@@ -114,6 +114,20 @@ fn a_folder_is_waited_for_while_the_process_before_ends() {
     assert_eq!(after.stop(), Some(0));
 }
 
+/// Regression: the last counters were lost with exit code 0, as if the server had ended well.
+#[cfg(target_os = "linux")]
+#[test]
+fn counters_that_a_full_disk_does_not_take_are_told_of_at_the_end() {
+    let desk = Desk::new();
+    desk.write("p.yaml", policies("{ kind: disk, path: counters }", "on_store_error: local"));
+    let serving = Serving::on_disk_that_fills(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 7), [200, 200, 200, 200, 200, 200, 429]);
+    serving.fill_disk();
+    assert_eq!(serving.statuses("203.0.113.8", 1), [200], "checks go on");
+    serving.hears("counters cannot be written; they go on in memory");
+    assert_eq!(serving.stop_saying("the last counters were not written"), Some(1));
+}
+
 /// If there is no disk for the counters, the user must be told, not only the log.
 #[test]
 fn counters_that_are_not_kept_are_told_of() {
@@ -417,7 +431,7 @@ fn a_password_is_changed_while_a_node_runs() {
     let desk = Desk::new();
     let Some(redis) = Redis::start(&desk, "127.0.0.24") else { return };
     let store = redis.store().replace("nodes: 2", "nodes: 2, user: tide, password_file: password");
-    desk.write("p.yaml", policies(&store, "share: central, on_store_error: deny"));
+    desk.write("p.yaml", policies(&store, "share: central\n    on_store_error: deny"));
     let ask = |words: &str| {
         let wire = std::net::TcpStream::connect((redis.host, redis.port)).unwrap();
         std::io::Write::write_all(&mut &wire, format!("{words}\r\n").as_bytes()).unwrap();
