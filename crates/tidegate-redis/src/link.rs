@@ -17,7 +17,7 @@ use tidegate_core::time::MAX_STEP_BACK;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Layout, MOST_CELLS, Names, decide, decode_reply, last_loss, note, write};
+use crate::call::{Layout, MOST_CELLS, Names, decide, decode_reply, delete, last_loss, note, write};
 use crate::connect::{Dialer, Find, PAUSE, Ready, SCRIPT, ask, error_text, server_error_text};
 use crate::counts::{Counters, add};
 use crate::sweep::Sweep;
@@ -380,21 +380,16 @@ impl Owner {
     }
 
     async fn swept(&mut self, ready: &mut Ready, value: Value) {
-        let writes = self.sweep.found(value);
-        if writes.is_empty() {
+        let (shard, full) = self.sweep.found(value);
+        if full.is_empty() {
             return;
         }
         let run: &[u8] = if self.common.watched { &ready.run } else { b"" };
-        let mut pipeline = Pipeline::new();
-        // One call each, so that a cell that was used meanwhile does not keep the others.
-        for one in &writes {
-            pipeline.add_command(write(std::slice::from_ref(one), &ready.script, &self.common.names, run));
-        }
-        match ready.connection.send_packed_commands(&pipeline, 0, writes.len()).await {
-            Ok(values) => {
-                let deleted = values.iter().filter(|value| matches!(value, Value::Int(1))).count();
-                add(&self.common.counters.swept, deleted as u64);
-            }
+        let command = delete(shard, &full, &ready.script, &self.common.names, run);
+        match ready.connection.send_packed_command(&command).await {
+            Ok(Value::Int(deleted)) => add(&self.common.counters.swept, u64::try_from(deleted).unwrap_or(0)),
+            // Refused, for example while a slot moves: the next round finds them again.
+            Ok(_) => {}
             Err(_) => self.ready = None,
         }
     }

@@ -372,5 +372,19 @@ local function write()
   return 1
 end
 
+-- Deletes the cells of one hash that have not changed. ARGV[2]: the run; then the fields of the cells; then their
+-- contents. Returns how many were deleted: none if the hash has the epoch of another run.
+local function sweep()
+  local run, many = ARGV[2], (#ARGV - 2) / 2
+  local got = redis.pcall('HMGET', KEYS[1], 'e', unpack(ARGV, 3, 2 + many))
+  if got.err or (run ~= '' and (not got[1] or sub(got[1], 1, 16) ~= run)) then return 0 end
+  local full = {}
+  for i = 1, many do
+    if got[1 + i] == ARGV[2 + many + i] then full[#full + 1] = ARGV[2 + i] end
+  end
+  return #full > 0 and call('HDEL', KEYS[1], unpack(full)) or 0
+end
+
 if ARGV[1] == 'd' then return decide() end
+if ARGV[1] == 's' then return sweep() end
 return write()
