@@ -142,7 +142,9 @@ pub(crate) fn decide(
     let mut command = Cmd::with_capacity(16 + layout.cells.len(), 128 + 32 * layout.cells.len());
     command.arg("EVALSHA").arg(script);
     layout.put_keys(&mut command, names);
-    command.arg("d").arg(run).arg(head).arg(layout.counts()).arg(asks).arg(plan).arg(ticks);
+    // The epoch that `Note::Begin` writes: no tick of a loss.
+    let never_lost = if run.is_empty() { Vec::new() } else { [run, &[0; 8]].concat() };
+    command.arg("d").arg(never_lost).arg(head).arg(layout.counts()).arg(asks).arg(plan).arg(ticks);
     for cell in &layout.cells {
         command.arg(&cell.field[..]);
     }

@@ -10,6 +10,31 @@
 local call, get, put, byte, sub, find = redis.call, struct.unpack, struct.pack, string.byte, string.sub, string.find
 local EXACT, NEVER = 9007199254740992, '\0\0\0\0\0\0\0\0'
 
+-- The usual call, whose arguments are described below: one unit or more of one GCRA limit, by the server's time. Decides
+-- as `gcra` does. Comes before all functions, because making them takes a quarter of the time of a call. Whatever is
+-- unusual is left to the code below, which begins anew: nothing was changed.
+if ARGV[6] == '\1\1\1\1' and ARGV[7] == '' and byte(ARGV[5]) == 1 and byte(ARGV[5], 2) < 2 and ARGV[1] == 'd' then
+  local now, got, never_lost = call('TIME'), redis.pcall('HMGET', KEYS[1], 'e', ARGV[8]), ARGV[2]
+  if not got.err and (never_lost == '' or got[1] == never_lost) then
+    local s, n, v = now[1] + 0, now[2] * 1000, got[2]
+    local ls, ln = get('<I4I4', ARGV[3])
+    if s > ls or (s == ls and n >= ln) then
+      local _, binding, need, add, most, _, prefix, grain, rate = get('<BBddddBc0dd', ARGV[5])
+      local spent, length = not v and 0, #prefix
+      if v and #v == length + 15 and find(v, prefix, 1, true) == 1 then
+        local vs, vn, held = get('<I4I4I7', v, length + 1)
+        local back = ((s - vs) * (1e9 / grain) + (n - vn) / grain) * rate
+        if back >= 0 and vn < 1e9 and held < EXACT then spent = back < held and held - back or 0 end
+      end
+      if spent then
+        local fits = spent + need <= most
+        if fits then call('HSET', KEYS[1], ARGV[8], put('<c0I4I4I7', prefix, s, n, spent + add)) end
+        return { v, s, n, (fits or binding == 0) and 'y' or 'n', never_lost == '' and '' or NEVER }
+      end
+    end
+  end
+end
+
 -- For how many seconds time stands still after a step back: for one by the server's clock alone, for ten if steps are
 -- also decided by callers' clocks, which differ.
 local STILL = byte(ARGV[3], 9) == 1 and 10 or 1
@@ -148,7 +173,8 @@ local function time()
   return s, n
 end
 
--- The arguments of a call that decides (ARGV[1] is 'd'): ARGV[2]: the run; [3]: the tick that the node has seen last,
+-- The arguments of a call that decides (ARGV[1] is 'd'): ARGV[2]: the epoch of a hash that this run has written and that
+-- has lost nothing, or empty; [3]: the tick that the node has seen last,
 -- and 1 if it may be from a caller's clock; [4]: the number of cells in each hash, one byte each; [5]: the asks; [6]:
 -- the plan; [7]: a tick for each step, or empty for the server's time; from [8] on: the fields of the cells.
 -- The plan has for each step a byte with the operation (1: spend or draw, 2: decide without a change, 3: leave it to
@@ -162,7 +188,7 @@ end
 -- needs no lists. It comes before the functions that only other calls need, so that a usual call does not make them.
 if ARGV[1] == 'd' and #ARGV == 8 and #ARGV[6] == 4 and ARGV[7] == '' then
   local s, n = time()
-  local key, field, run = KEYS[1], ARGV[8], ARGV[2]
+  local key, field, run = KEYS[1], ARGV[8], sub(ARGV[2], 1, 16)
   local lost, v, news = run == '' and '' or NEVER, true, false
   local got = redis.pcall('HMGET', key, 'e', field)
   if not got.err then
@@ -259,7 +285,7 @@ local function decide()
   else
     s, n = time()
   end
-  local values, lost, cells = read(ARGV[2], ARGV[4], 8, s, n)
+  local values, lost, cells = read(sub(ARGV[2], 1, 16), ARGV[4], 8, s, n)
   if not values then return lost end
   local es, en, some_lost = losses(lost, ARGV[4])
   -- Each ask is read once, however many charges refer to it.
