@@ -43,6 +43,8 @@ enum Row {
     Commands(fn(&mut Pipeline, u64)),
     /// A token bucket in a script, as programs write it for themselves, one call for each decision.
     Script { tasks: u64 },
+    /// `CL.THROTTLE` of redis-cell, if [`cell`] names the module.
+    Cell { tasks: u64 },
     /// Single steps from a number of tasks, with at most `to_a_call` per call, over a number of hashes.
     Tasks { tasks: u64, to_a_call: usize, shards: u32 },
     /// Batches of 64 steps from four tasks.
@@ -104,6 +106,7 @@ fn main() -> Result<()> {
             }),
         ),
         ("a token bucket in a script, 64 tasks", Row::Script { tasks: 64 }),
+        ("`CL.THROTTLE` of redis-cell, 64 tasks", Row::Cell { tasks: 64 }),
         ("one decision to a call, one task", Row::Tasks { tasks: 1, to_a_call: 1, shards: 16 }),
         ("one decision to a call, 64 tasks", Row::Tasks { tasks: 64, to_a_call: 1, shards: 16 }),
         ("one decision to a call, 512 tasks", Row::Tasks { tasks: 512, to_a_call: 1, shards: 16 }),
@@ -120,7 +123,8 @@ fn main() -> Result<()> {
     ];
     // Rows whose name contains a word, if one is given.
     let word = std::env::args().nth(1).unwrap_or_default();
-    let rows: Vec<_> = rows.into_iter().filter(|(name, _)| name.contains(&word)).collect();
+    let here = |row: &Row| cell().is_some() || !matches!(row, Row::Cell { .. });
+    let rows: Vec<_> = rows.into_iter().filter(|(name, row)| name.contains(&word) && here(row)).collect();
     let mut found: Vec<Vec<Found>> = rows.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for (at, (_, row)) in rows.iter().enumerate() {
@@ -159,7 +163,24 @@ fn measure(runtime: &tokio::runtime::Runtime, server: &Server, row: Row) -> Resu
             let store = runtime.block_on(RedisStore::connect(options(shards)?.steps_in_a_call(to_a_call)))?;
             runtime.block_on(steps(server, &store, &quota, tasks, 1, KEYS))
         }
-        Row::Script { tasks } => runtime.block_on(script(server, tasks)),
+        Row::Script { tasks } => runtime.block_on(async {
+            let client = redis::Client::open(server.url())?;
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(TOKEN_BUCKET);
+            let name: String =
+                load.query_async(&mut client.get_multiplexed_async_connection().await?).await?;
+            calls(server, tasks, move |key| {
+                let mut call = redis::cmd("EVALSHA");
+                call.arg(&name).arg(1).arg(key).arg(1000).arg(1000).arg(1);
+                call
+            })
+            .await
+        }),
+        Row::Cell { tasks } => runtime.block_on(calls(server, tasks, |key| {
+            let mut call = redis::cmd("CL.THROTTLE");
+            call.arg(key).arg(999).arg(1000).arg(1).arg(1);
+            call
+        })),
         Row::Once { tasks } => {
             let store = runtime.block_on(RedisStore::connect(options(16)?))?;
             let found = runtime.block_on(steps(server, &store, &quota, tasks, 1, MANY_KEYS));
@@ -264,20 +285,20 @@ async fn steps(
     .await
 }
 
-async fn script(server: &Server, tasks: u64) -> Result<Found> {
+/// Sends one command for each decision, from a number of tasks.
+async fn calls<C>(server: &Server, tasks: u64, call: C) -> Result<Found>
+where
+    C: Fn(u64) -> redis::Cmd + Clone + Send + 'static,
+{
     let client = redis::Client::open(server.url())?;
     let connection = client.get_multiplexed_async_connection().await?;
-    let script: String =
-        redis::cmd("SCRIPT").arg("LOAD").arg(TOKEN_BUCKET).query_async(&mut connection.clone()).await?;
     run(server, tasks, SPAN, |number, until| {
-        let (mut connection, script) = (connection.clone(), script.clone());
+        let (mut connection, call) = (connection.clone(), call.clone());
         async move {
             let (mut keys, mut made) = (keys_from(number), 0);
             while Instant::now() < until {
                 for _ in 0..32 {
-                    let mut call = redis::cmd("EVALSHA");
-                    call.arg(&script).arg(1).arg(next(&mut keys)).arg(1000).arg(1000).arg(1);
-                    connection.send_packed_command(&call).await?;
+                    connection.send_packed_command(&call(next(&mut keys))).await?;
                     made += 1;
                 }
             }
@@ -285,6 +306,11 @@ async fn script(server: &Server, tasks: u64) -> Result<Found> {
         }
     })
     .await
+}
+
+/// Returns the file of redis-cell, a Redis module, if `TIDEGATE_BENCH_REDIS_CELL` names one.
+fn cell() -> Option<std::ffi::OsString> {
+    std::env::var_os("TIDEGATE_BENCH_REDIS_CELL")
 }
 
 async fn batches(server: &Server, store: &RedisStore, quota: &Arc<Quota>) -> Result<Found> {
@@ -376,6 +402,9 @@ impl Server {
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
         command.arg("--dir").arg(folder.path()).stdout(Stdio::null());
+        if let Some(module) = cell() {
+            command.arg("--loadmodule").arg(module);
+        }
         let child = command.spawn().context("`redis-server` is needed; apt-get install redis-server")?;
         let server = Self { child, port, _folder: folder };
         let until = Instant::now() + Duration::from_secs(10);
