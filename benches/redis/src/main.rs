@@ -27,6 +27,12 @@ const KEYS: u64 = 100_000;
 /// How long a row is measured per round.
 const SPAN: Duration = Duration::from_millis(1500);
 
+/// The number of keys of which each is used about once in a row.
+const MANY_KEYS: u64 = 1 << 40;
+
+/// How long keys that are used once are measured per round: they are deleted from a second after they are full.
+const LONG: Duration = Duration::from_secs(6);
+
 /// Commands per pipeline, the same number as steps in a batch of the store.
 const PIPELINE: usize = 64;
 
@@ -35,6 +41,10 @@ const PIPELINE: usize = 64;
 enum Row {
     /// The server's own commands for one decision.
     Commands(fn(&mut Pipeline, u64)),
+    /// A token bucket in a script, as programs write it for themselves, one call for each decision.
+    Script { tasks: u64 },
+    /// `CL.THROTTLE` of redis-cell, if [`cell`] names the module.
+    Cell { tasks: u64 },
     /// Single steps from a number of tasks, with at most `to_a_call` per call, over a number of hashes.
     Tasks { tasks: u64, to_a_call: usize, shards: u32 },
     /// Batches of 64 steps from four tasks.
@@ -43,7 +53,24 @@ enum Row {
     Three { tasks: u64 },
     /// A limit that the library decides.
     Library { tasks: u64 },
+    /// Keys that are used once, and whose limit is full a millisecond later.
+    Once { tasks: u64 },
 }
+
+/// The token bucket of the row [`Row::Script`].
+const TOKEN_BUCKET: &str = r"
+local rate, burst, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
+local held = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+local tokens, at = tonumber(held[1]) or burst, tonumber(held[2]) or now
+tokens = math.min(burst, tokens + math.max(0, now - at) * rate)
+local allowed = tokens >= cost
+if allowed then tokens = tokens - cost end
+redis.call('HSET', KEYS[1], 'tokens', tokens, 'at', now)
+redis.call('PEXPIRE', KEYS[1], math.ceil(burst / rate * 1000))
+return { allowed and 1 or 0, tostring(tokens) }
+";
 
 /// One measurement: decisions per second, and the microseconds of processor time per decision of the server and of this
 /// program.
@@ -78,6 +105,8 @@ fn main() -> Result<()> {
                 pipe.cmd("EXPIRE").arg(key).arg(60);
             }),
         ),
+        ("a token bucket in a script, 64 tasks", Row::Script { tasks: 64 }),
+        ("`CL.THROTTLE` of redis-cell, 64 tasks", Row::Cell { tasks: 64 }),
         ("one decision to a call, one task", Row::Tasks { tasks: 1, to_a_call: 1, shards: 16 }),
         ("one decision to a call, 64 tasks", Row::Tasks { tasks: 64, to_a_call: 1, shards: 16 }),
         ("one decision to a call, 512 tasks", Row::Tasks { tasks: 512, to_a_call: 1, shards: 16 }),
@@ -90,7 +119,12 @@ fn main() -> Result<()> {
         ("batches of 64, 256 hashes", Row::Batches { shards: 256 }),
         ("three limits in a request, collected, 64 tasks", Row::Three { tasks: 64 }),
         ("sliding log, by the library, 64 tasks", Row::Library { tasks: 64 }),
+        ("keys used once, collected, 64 tasks", Row::Once { tasks: 64 }),
     ];
+    // Rows whose name contains a word, if one is given.
+    let word = std::env::args().nth(1).unwrap_or_default();
+    let here = |row: &Row| cell().is_some() || !matches!(row, Row::Cell { .. });
+    let rows: Vec<_> = rows.into_iter().filter(|(name, row)| name.contains(&word) && here(row)).collect();
     let mut found: Vec<Vec<Found>> = rows.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for (at, (_, row)) in rows.iter().enumerate() {
@@ -111,7 +145,9 @@ fn main() -> Result<()> {
             per_second / 1e3
         );
     }
-    println!("\n{}", memory(&runtime, &server)?);
+    if word.is_empty() {
+        println!("\n{}", memory(&runtime, &server)?);
+    }
     Ok(())
 }
 
@@ -125,7 +161,31 @@ fn measure(runtime: &tokio::runtime::Runtime, server: &Server, row: Row) -> Resu
         Row::Commands(put) => runtime.block_on(commands(server, put)),
         Row::Tasks { tasks, to_a_call, shards } => {
             let store = runtime.block_on(RedisStore::connect(options(shards)?.steps_in_a_call(to_a_call)))?;
-            runtime.block_on(steps(server, &store, &quota, tasks, 1))
+            runtime.block_on(steps(server, &store, &quota, tasks, 1, KEYS))
+        }
+        Row::Script { tasks } => runtime.block_on(async {
+            let client = redis::Client::open(server.url())?;
+            let mut load = redis::cmd("SCRIPT");
+            load.arg("LOAD").arg(TOKEN_BUCKET);
+            let name: String =
+                load.query_async(&mut client.get_multiplexed_async_connection().await?).await?;
+            calls(server, tasks, move |key| {
+                let mut call = redis::cmd("EVALSHA");
+                call.arg(&name).arg(1).arg(key).arg(1000).arg(1000).arg(1);
+                call
+            })
+            .await
+        }),
+        Row::Cell { tasks } => runtime.block_on(calls(server, tasks, |key| {
+            let mut call = redis::cmd("CL.THROTTLE");
+            call.arg(key).arg(999).arg(1000).arg(1).arg(1);
+            call
+        })),
+        Row::Once { tasks } => {
+            let store = runtime.block_on(RedisStore::connect(options(16)?))?;
+            let found = runtime.block_on(steps(server, &store, &quota, tasks, 1, MANY_KEYS));
+            eprintln!("{:?}; {} cells are left", store.counts(), server.cells()?);
+            found
         }
         Row::Batches { shards } => {
             let store = runtime.block_on(RedisStore::connect(options(shards)?))?;
@@ -133,29 +193,29 @@ fn measure(runtime: &tokio::runtime::Runtime, server: &Server, row: Row) -> Resu
         }
         Row::Three { tasks } => {
             let store = runtime.block_on(RedisStore::connect(options(16)?))?;
-            runtime.block_on(steps(server, &store, &quota, tasks, 3))
+            runtime.block_on(steps(server, &store, &quota, tasks, 3, KEYS))
         }
         Row::Library { tasks } => {
             let store = runtime.block_on(RedisStore::connect(options(16)?))?;
-            runtime.block_on(steps(server, &store, &log, tasks, 1))
+            runtime.block_on(steps(server, &store, &log, tasks, 1, KEYS))
         }
     }
 }
 
 /// Runs tasks until the span is over, and returns the cost of the decisions. A task returns the number of its
 /// decisions.
-async fn run<F, T>(server: &Server, tasks: u64, task: F) -> Result<Found>
+async fn run<F, T>(server: &Server, tasks: u64, span: Duration, task: F) -> Result<Found>
 where
     F: Fn(u64, Instant) -> T,
     T: Future<Output = Result<u64>> + Send + 'static,
 {
     // The first access to each key is not counted.
-    let warm = Instant::now() + SPAN / 3;
+    let warm = Instant::now() + span / 3;
     for running in (0..tasks).map(|number| tokio::spawn(task(number, warm))).collect::<Vec<_>>() {
         running.await??;
     }
     let (start, ours, theirs) = (Instant::now(), own_cpu()?, server.cpu()?);
-    let until = start + SPAN;
+    let until = start + span;
     let mut made = 0;
     for running in (0..tasks).map(|number| tokio::spawn(task(number, until))).collect::<Vec<_>>() {
         made += running.await??;
@@ -171,7 +231,7 @@ where
 async fn commands(server: &Server, put: fn(&mut Pipeline, u64)) -> Result<Found> {
     let client = redis::Client::open(server.url())?;
     let connection = client.get_multiplexed_async_connection().await?;
-    run(server, 4, |number, until| {
+    run(server, 4, SPAN, |number, until| {
         let mut connection: MultiplexedConnection = connection.clone();
         async move {
             let (mut keys, mut made) = (keys_from(number), 0);
@@ -193,14 +253,15 @@ async fn steps(
     quota: &Arc<Quota>,
     tasks: u64,
     limits: u64,
+    all: u64,
 ) -> Result<Found> {
-    run(server, tasks, |number, until| {
+    run(server, tasks, if all == KEYS { SPAN } else { LONG }, |number, until| {
         let (store, quota) = (store.clone(), Arc::clone(quota));
         async move {
             let (mut keys, mut made) = (keys_from(number), 0);
             while Instant::now() < until {
                 for _ in 0..32 {
-                    let key = next(&mut keys);
+                    let key = next_of(&mut keys, all);
                     let names: Vec<[u8; 8]> =
                         (0..limits).map(|limit| (key + limit * KEYS).to_be_bytes()).collect();
                     let later = {
@@ -224,8 +285,36 @@ async fn steps(
     .await
 }
 
+/// Sends one command for each decision, from a number of tasks.
+async fn calls<C>(server: &Server, tasks: u64, call: C) -> Result<Found>
+where
+    C: Fn(u64) -> redis::Cmd + Clone + Send + 'static,
+{
+    let client = redis::Client::open(server.url())?;
+    let connection = client.get_multiplexed_async_connection().await?;
+    run(server, tasks, SPAN, |number, until| {
+        let (mut connection, call) = (connection.clone(), call.clone());
+        async move {
+            let (mut keys, mut made) = (keys_from(number), 0);
+            while Instant::now() < until {
+                for _ in 0..32 {
+                    connection.send_packed_command(&call(next(&mut keys))).await?;
+                    made += 1;
+                }
+            }
+            Ok(made)
+        }
+    })
+    .await
+}
+
+/// Returns the file of redis-cell, a Redis module, if `TIDEGATE_BENCH_REDIS_CELL` names one.
+fn cell() -> Option<std::ffi::OsString> {
+    std::env::var_os("TIDEGATE_BENCH_REDIS_CELL")
+}
+
 async fn batches(server: &Server, store: &RedisStore, quota: &Arc<Quota>) -> Result<Found> {
-    run(server, 4, |number, until| {
+    run(server, 4, SPAN, |number, until| {
         let (store, quota) = (store.clone(), Arc::clone(quota));
         async move {
             let (mut keys, mut made) = (keys_from(number), 0);
@@ -286,12 +375,16 @@ const fn keys_from(number: u64) -> u64 {
     (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Returns the next key of a small generator (xorshift64).
 const fn next(state: &mut u64) -> u64 {
+    next_of(state, KEYS)
+}
+
+/// Returns the next of so many keys, of a small generator (xorshift64).
+const fn next_of(state: &mut u64, of: u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
-    *state % KEYS
+    *state % of
 }
 
 // A Redis server of the bench, with default settings except for its port.
@@ -309,6 +402,9 @@ impl Server {
         let mut command = Command::new("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
         command.arg("--dir").arg(folder.path()).stdout(Stdio::null());
+        if let Some(module) = cell() {
+            command.arg("--loadmodule").arg(module);
+        }
         let child = command.spawn().context("`redis-server` is needed; apt-get install redis-server")?;
         let server = Self { child, port, _folder: folder };
         let until = Instant::now() + Duration::from_secs(10);
@@ -339,6 +435,14 @@ impl Server {
         let text: String = redis::from_redis_value(self.ask(&["INFO", "everything"])?)?;
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(line.with_context(|| format!("INFO has no {field}"))?.trim().to_owned())
+    }
+
+    /// Returns the number of cells in the hashes of the bench.
+    fn cells(&self) -> Result<i64> {
+        let of = |shard: u32| -> Result<i64> {
+            Ok(redis::from_redis_value(self.ask(&["HLEN", &format!("tg:1:{{bench:{shard}}}:h")])?)?)
+        };
+        (0..16).map(of).sum()
     }
 
     /// Returns the processor time of the thread that executes commands, in seconds.

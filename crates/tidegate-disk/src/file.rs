@@ -115,7 +115,7 @@ impl StoreFile {
         folder.join(NAME)
     }
 
-    /// Opens the file of a folder; `None` if there is none. Removes an empty one.
+    /// Opens the file of a folder; `None` if there is none.
     pub(crate) fn open(folder: &Path) -> Result<Option<Self>, FileError> {
         let path = Self::path_in(folder);
         let file = match open(&path) {
@@ -127,9 +127,8 @@ impl StoreFile {
             opened => opened?,
         };
         if file.metadata()?.len() == 0 {
-            // Made by hand, or left by a system crash: nothing was ever stored in it.
-            remove_unused(&path, &file)?;
-            return Ok(None);
+            // No crash leaves such a file: it gets its name after its first write is on disk, see `make`.
+            return Err(FileError::Damaged("it is empty, so it was cut, or made by hand".to_owned()));
         }
         let place = place_of(&file);
         let engine = engine(file)?;

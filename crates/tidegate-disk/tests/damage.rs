@@ -97,10 +97,25 @@ fn a_file_that_is_cut_in_any_page_is_refused() {
         opens(&bytes[..page * PAGE], &format!("cut at page {page}"));
         opens(&bytes[..page * PAGE + 100], &format!("cut in page {page}"));
     }
-    // Nothing was ever stored in an empty file.
+}
+
+/// Regression: such a file was taken for one in which nothing was ever stored, so every limit started full, without a
+/// word.
+#[test]
+fn a_file_that_is_cut_to_nothing_is_refused() {
+    assert!(!opens(b"", "cut to nothing"));
+}
+
+/// A file gets its name after its first write is on disk. Whatever a crash leaves of it before, the next start makes it.
+#[test]
+fn a_crash_before_the_first_write_leaves_no_file_that_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(file_in(folder.path()), b"").unwrap();
-    assert!(open(folder.path()).opened().new);
+    let whole = written(folder.path());
+    for left in [&whole[..0], &whole[..1], &whole[..PAGE], &whole] {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tidegate.redb.new"), left).unwrap();
+        assert!(open(folder.path()).opened().new, "{} bytes", left.len());
+    }
 }
 
 #[test]

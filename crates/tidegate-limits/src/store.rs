@@ -145,6 +145,12 @@ pub trait Store: Debug + Send + Sync {
         self.beneath().map_or(0, Store::exchanges)
     }
 
+    /// Returns how often the engine's clock was found set back so far. The default, 0, is for stores that decide by their
+    /// callers' clocks.
+    fn clock_set_back(&self) -> u64 {
+        self.beneath().map_or(0, Store::clock_set_back)
+    }
+
     /// Executes one step, and blocks the calling thread while an engine is asked. For tests and for programs without
     /// async; never call it in async code, whose thread it would block.
     ///
@@ -224,6 +230,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn exchanges(&self) -> u64 {
         (**self).exchanges()
+    }
+
+    fn clock_set_back(&self) -> u64 {
+        (**self).clock_set_back()
     }
 }
 

@@ -18,6 +18,7 @@ use tidegate_core::{Quota, Tick};
 use crate::cell::{
     EXACT, Form, GcraRule, Rule, longest_window, parts, put_tick, spent, tick, write as write_cell,
 };
+use crate::sweep::Full;
 use crate::work::{CellContent, CellName, CellWrite, Cells, Note, Plan, Prepared, StepResult};
 
 /// The most cells of a call: they are numbered by one byte, and the server is busy for less than a millisecond.
@@ -141,7 +142,9 @@ pub(crate) fn decide(
     let mut command = Cmd::with_capacity(16 + layout.cells.len(), 128 + 32 * layout.cells.len());
     command.arg("EVALSHA").arg(script);
     layout.put_keys(&mut command, names);
-    command.arg("d").arg(run).arg(head).arg(layout.counts()).arg(asks).arg(plan).arg(ticks);
+    // The epoch that `Note::Begin` writes: no tick of a loss.
+    let never_lost = if run.is_empty() { Vec::new() } else { [run, &[0; 8]].concat() };
+    command.arg("d").arg(never_lost).arg(head).arg(layout.counts()).arg(asks).arg(plan).arg(ticks);
     for cell in &layout.cells {
         command.arg(&cell.field[..]);
     }
@@ -163,6 +166,19 @@ pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8
             CellContent::NoHash => b"!",
         };
         command.arg(&write.name.field[..]).arg(found).arg(write.value.as_deref().unwrap_or_default());
+    }
+    command
+}
+
+/// Encodes a call that deletes full cells of a shard, except for those that were used meanwhile.
+pub(crate) fn delete(shard: u32, full: &[Full], script: &str, names: &Names, run: &[u8]) -> Cmd {
+    let mut command = Cmd::with_capacity(6 + 2 * full.len(), 128 + 48 * full.len());
+    command.arg("EVALSHA").arg(script).arg(1).arg(names.hash(shard)).arg("s").arg(run);
+    for one in full {
+        command.arg(&one.field[..]);
+    }
+    for one in full {
+        command.arg(&one.bytes[..]);
     }
     command
 }

@@ -35,6 +35,15 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) async fn plain(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, ConnectError> {
+        self.logged_in(info, false).await
+    }
+
+    async fn logged_in(
+        &self,
+        info: &ConnectionInfo,
+        is_sentinel: bool,
+    ) -> Result<MultiplexedConnection, ConnectError> {
+        let (info, tls) = &self.options.login(info, is_sentinel)?;
         let timeout = Some(self.options.timeout);
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
@@ -42,7 +51,7 @@ impl Dialer {
         let client = if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             // A provider that the program has already installed stays.
             let _ = rustls::crypto::ring::default_provider().install_default();
-            Client::build_with_tls(info.clone(), self.options.tls())
+            Client::build_with_tls(info.clone(), tls.clone())
         } else {
             Client::open(info.clone())
         };
@@ -262,7 +271,7 @@ async fn named(
     name: &str,
     master: &ConnectionInfo,
 ) -> Result<ConnectionInfo, ConnectError> {
-    let mut connection = dialer.plain(sentinel).await?;
+    let mut connection = dialer.logged_in(sentinel, true).await?;
     let mut question = Cmd::new();
     question.arg("SENTINEL").arg("get-master-addr-by-name").arg(name);
     let none = |reason: String| ConnectError::NoMaster {

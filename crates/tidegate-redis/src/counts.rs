@@ -28,6 +28,8 @@ pub struct Counts {
     pub connections: u64,
     /// Full cells deleted.
     pub swept: u64,
+    /// How often a server's clock was found set back by more than a second.
+    pub clock_set_back: u64,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +45,7 @@ pub(crate) struct Counters {
     pub(crate) corrupt: AtomicU64,
     pub(crate) connections: AtomicU64,
     pub(crate) swept: AtomicU64,
+    pub(crate) clock_set_back: AtomicU64,
 }
 
 /// Relaxed: the counters are independent of one another.
@@ -65,6 +68,7 @@ impl Counters {
             corrupt: of(&self.corrupt),
             connections: of(&self.connections),
             swept: of(&self.swept),
+            clock_set_back: of(&self.clock_set_back),
         }
     }
 }

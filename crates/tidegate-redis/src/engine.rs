@@ -8,8 +8,9 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{
     Caps, Cell, DecidedBy, Executed, Op, OwnedStep, Step, StepAnswer, StoreError, execute_within,
 };
-use tidegate_core::Tick;
 use tidegate_core::bytes::DecodeError;
+use tidegate_core::time::MAX_STEP_BACK;
+use tidegate_core::{Quota, Tick};
 use twox_hash::XxHash64;
 
 use crate::call::tells_of_loss;
@@ -159,11 +160,16 @@ impl Engine {
                 }
             });
         }
+        // A settlement needs the cell as it was written.
+        if step.with(|step| matches!(step.op, Op::Take | Op::Draw | Op::Peek)) {
+            // Written even if the step is refused, or the key would not refill.
+            replaced |= cells.iter_mut().flatten().fold(false, |any, cell| self.set_back(cell, now) | any);
+        }
         let largest = self.caps.largest_cell;
         let (mut executed, changed) =
             step.with(|step| execute_within(&Step { now, ..*step }, &mut cells, largest));
         executed.by = DecidedBy::Engine;
-        // The replacement of a lost cell is written even if the step is refused, for the script. Unreadable bytes go
+        // The replacement of a cell is written even if the step is refused, for the script. Unreadable bytes go
         // only if the step that forgets their key is granted.
         let looks = step.with(|step| matches!(step.op, Op::Peek));
         let anew = (replaced || mended) && !looks && (executed.allowed || !mended);
@@ -181,6 +187,20 @@ impl Engine {
             writes.push(CellWrite { name: *name, found: found.clone(), value });
         }
         Ok((executed, writes))
+    }
+
+    /// Sets a cell back that was written before the clock was, so that it stands still no longer than
+    /// [`Common::stands_still`]. The library would let it stand still for [`MAX_STEP_BACK`]. It does so for calendar
+    /// windows, whose edges stay where they are. Returns whether the cell has changed.
+    fn set_back(&self, cell: &mut Cell, now: Tick) -> bool {
+        let more = MAX_STEP_BACK.saturating_sub(self.common.stands_still());
+        let on_calendar =
+            matches!(&*cell.quota, Quota::FixedWindow(limit) if limit.calendar_parts().is_some());
+        if on_calendar || more.is_zero() {
+            return false;
+        }
+        let back = cell.quota.set_back(&cell.state, now.before(more));
+        back.map(|state| cell.state = state).is_some()
     }
 
     fn cell(

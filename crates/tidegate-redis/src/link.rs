@@ -6,16 +6,18 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use redis::{Cmd, Pipeline, ServerErrorKind, Value};
 use tidegate::clock::{Clock as _, HeldTime, SystemClock};
 use tidegate_core::Tick;
+use tidegate_core::time::MAX_STEP_BACK;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Layout, MOST_CELLS, Names, decide, decode_reply, last_loss, note, write};
+use crate::call::{Layout, MOST_CELLS, Names, decide, decode_reply, delete, last_loss, note, write};
 use crate::connect::{Dialer, Find, PAUSE, Ready, SCRIPT, ask, error_text, server_error_text};
 use crate::counts::{Counters, add};
 use crate::sweep::Sweep;
@@ -29,6 +31,10 @@ const MOST_AT_ONCE: usize = 512;
 /// How often a script is loaded for one exchange: another client may flush scripts in between.
 const RELOADS: u32 = 8;
 
+/// The largest step back of a server's clock for which time stands still: nobody may be refused for longer because of
+/// it. After a larger step the clock is followed.
+pub(crate) const STEP_BACK: Duration = Duration::from_secs(1);
+
 /// The error if the task has dropped a job, by a panic or the end of the runtime.
 const NO_REPLY: &str = "the task that asks the server has ended in the middle of it, by a mistake in the store or with the runtime";
 
@@ -38,12 +44,32 @@ pub(crate) struct Common {
     pub(crate) runtime: Handle,
     pub(crate) dialer: Dialer,
     pub(crate) names: Names,
+    /// The latest tick of a caller's clock or a server's.
     pub(crate) time: HeldTime,
+    /// The tick that a server told last, in nanoseconds: it goes back with the server's clock.
+    pub(crate) told: AtomicU64,
     /// Whether any step used its caller's clock: then the server's time can be behind the latest tick.
     pub(crate) by_callers: AtomicBool,
     pub(crate) counters: Counters,
     /// Whether losses of cells by a server are detected.
     pub(crate) watched: bool,
+}
+
+impl Common {
+    /// Returns for how long the time of a key may stand still after the clock stepped back. Callers' clocks differ: a
+    /// key that followed each of them would refill with each change between them.
+    pub(crate) fn stands_still(&self) -> Duration {
+        // Relaxed: a caller that uses both clocks makes its calls one after the other.
+        if self.by_callers.load(Ordering::Relaxed) { MAX_STEP_BACK } else { STEP_BACK }
+    }
+
+    /// Returns the present as far as it is known without asking a server.
+    pub(crate) fn present(&self) -> Tick {
+        if self.by_callers.load(Ordering::Relaxed) {
+            return self.time.latest();
+        }
+        Tick::from_nanos(self.told.load(Ordering::Relaxed))
+    }
 }
 
 /// Sends jobs to the task that owns a connection, which ends with its last link.
@@ -57,7 +83,7 @@ impl Link {
         let (jobs, received) = mpsc::channel(MOST_WAITING);
         let sweep = Sweep::new(common.names.shards(), common.dialer.options.is_cluster());
         let (clock, lost, runtime) = (SystemClock::new(), Tick::EPOCH, common.runtime.clone());
-        let owner = Owner { common, find, ready, down: None, clock, sweep, lost };
+        let owner = Owner { common, find, ready, down: None, clock, sweep, lost, told: Tick::EPOCH };
         runtime.spawn(owner.run(received));
         Self { jobs }
     }
@@ -80,6 +106,8 @@ struct Owner {
     sweep: Sweep,
     /// The latest loss that a server has reported.
     lost: Tick,
+    /// The tick that the server told last.
+    told: Tick,
 }
 
 impl Owner {
@@ -220,8 +248,9 @@ impl Owner {
         match &mut batch.call {
             Call::Decide { jobs, layout } => {
                 let steps = steps_of(jobs);
-                let (names, latest) = (&self.common.names, self.common.time.latest());
+                let names = &self.common.names;
                 let by_callers = self.common.by_callers.load(Ordering::Relaxed);
+                let latest = if by_callers { self.common.time.latest() } else { self.told };
                 let (command, made) = decide(&steps, &ready.script, names, run, latest, by_callers);
                 *layout = made;
                 command
@@ -292,6 +321,7 @@ impl Owner {
         if by_engine {
             self.common.time.hold(now);
             self.sweep.at(now);
+            self.told(now);
         }
         let scripted = all.iter().filter(|result| matches!(result, StepResult::Decided(_))).count();
         add(&self.common.counters.scripted, scripted as u64);
@@ -302,11 +332,29 @@ impl Owner {
         }
     }
 
+    fn told(&mut self, now: Tick) {
+        let back = self.told.since(now);
+        if back > STEP_BACK && !self.common.by_callers.load(Ordering::Relaxed) {
+            add(&self.common.counters.clock_set_back, 1);
+            tracing::warn!(
+                ?back,
+                "the clock of Redis was set back, or another server with an earlier clock decides now; limits stand still for up to {STEP_BACK:?}"
+            );
+        }
+        self.told = now;
+        self.common.told.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
     fn refused(&mut self, batch: Batch, kind: Option<ServerErrorKind>, code: &str, reason: &str) {
         use ServerErrorKind as Kind;
         let again = match kind {
             // Another server is the master now.
             Some(Kind::ReadOnly | Kind::MasterDown) => {
+                self.ready = None;
+                true
+            }
+            // The server wants a password since it was made to.
+            _ if code == "NOAUTH" => {
                 self.ready = None;
                 true
             }
@@ -332,21 +380,16 @@ impl Owner {
     }
 
     async fn swept(&mut self, ready: &mut Ready, value: Value) {
-        let writes = self.sweep.found(value);
-        if writes.is_empty() {
+        let (shard, full) = self.sweep.found(value);
+        if full.is_empty() {
             return;
         }
         let run: &[u8] = if self.common.watched { &ready.run } else { b"" };
-        let mut pipeline = Pipeline::new();
-        // One call each, so that a cell that was used meanwhile does not keep the others.
-        for one in &writes {
-            pipeline.add_command(write(std::slice::from_ref(one), &ready.script, &self.common.names, run));
-        }
-        match ready.connection.send_packed_commands(&pipeline, 0, writes.len()).await {
-            Ok(values) => {
-                let deleted = values.iter().filter(|value| matches!(value, Value::Int(1))).count();
-                add(&self.common.counters.swept, deleted as u64);
-            }
+        let command = delete(shard, &full, &ready.script, &self.common.names, run);
+        match ready.connection.send_packed_command(&command).await {
+            Ok(Value::Int(deleted)) => add(&self.common.counters.swept, u64::try_from(deleted).unwrap_or(0)),
+            // Refused, for example while a slot moves: the next round finds them again.
+            Ok(_) => {}
             Err(_) => self.ready = None,
         }
     }
@@ -457,6 +500,7 @@ mod tests {
             dialer: Dialer { options, keys: String::new(), probe: String::new() },
             names: Names::new("test", 1),
             time: HeldTime::default(),
+            told: 0.into(),
             by_callers: AtomicBool::new(false),
             counters: Counters::default(),
             watched: false,

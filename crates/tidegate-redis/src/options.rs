@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, TlsCertificates};
@@ -40,7 +41,11 @@ pub struct RedisOptions {
     pub(crate) patience: Duration,
     pub(crate) steps_in_a_call: usize,
     tls: TlsCertificates,
+    pub(crate) renew: Option<Renew>,
 }
+
+/// Makes the options anew; see [`RedisOptions::renewed_by`].
+type Renew = Arc<dyn Fn() -> Result<RedisOptions, String> + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) enum Servers {
@@ -59,7 +64,7 @@ impl RedisOptions {
         info(url, "the address").map(|server| Self::of(Servers::One(server)))
     }
 
-    /// Names sentinels and the master that they watch. `master` holds its user, password, database and whether to use
+    /// Names sentinels, with their own user and password, and the master that they watch. `master` holds its user, password, database and whether to use
     /// TLS, as `redis://user:password@any/0`; the host is ignored.
     ///
     /// # Errors
@@ -88,6 +93,7 @@ impl RedisOptions {
             patience: PATIENCE,
             steps_in_a_call: STEPS_IN_A_CALL,
             tls: TlsCertificates { client_tls: None, root_cert: None },
+            renew: None,
         }
     }
 
@@ -153,8 +159,28 @@ impl RedisOptions {
         self
     }
 
-    pub(crate) fn tls(&self) -> TlsCertificates {
-        self.tls.clone()
+    /// Sets a function that is called before each connection, and returns options whose users, passwords and
+    /// certificates are then used: so passwords can change while the store is in use. Its error is that of the
+    /// connection; it must not contain a secret.
+    #[must_use]
+    pub fn renewed_by(mut self, renew: impl Fn() -> Result<Self, String> + Send + Sync + 'static) -> Self {
+        self.renew = Some(Arc::new(renew));
+        self
+    }
+
+    /// Returns how to log in to a server, for a new connection.
+    pub(crate) fn login(&self, server: &ConnectionInfo, is_sentinel: bool) -> Result<Login, ConnectError> {
+        let Some(renew) = &self.renew else { return Ok((server.clone(), self.tls.clone())) };
+        let refused = |reason| ConnectError::Renewal { address: address(server.addr()), reason };
+        let anew = renew().map_err(refused)?;
+        let like = match &anew.servers {
+            Servers::One(server) => Some(server),
+            Servers::Sentinels(sentinels, ..) if is_sentinel => sentinels.first(),
+            Servers::Sentinels(_, _, master) => Some(master),
+            Servers::Nodes(nodes) => nodes.first(),
+        };
+        let settings = like.unwrap_or(server).redis_settings().clone();
+        Ok((server.clone().set_redis_settings(settings), anew.tls))
     }
 
     pub(crate) const fn is_cluster(&self) -> bool {
@@ -203,6 +229,9 @@ impl fmt::Debug for RedisOptions {
             .finish_non_exhaustive()
     }
 }
+
+/// A server, with the user and the password for it, and the certificates.
+type Login = (ConnectionInfo, TlsCertificates);
 
 fn infos(urls: &[&str], what: &'static str) -> Result<Vec<ConnectionInfo>, ConnectError> {
     if urls.is_empty() {
@@ -282,6 +311,14 @@ pub enum ConnectError {
         /// The address, without credentials.
         address: String,
         /// The server's error.
+        reason: String,
+    },
+    /// The user, the password or the certificates could not be renewed; see [`RedisOptions::renewed_by`].
+    #[error("nothing to log in to {address} with: {reason}")]
+    Renewal {
+        /// The address, without credentials.
+        address: String,
+        /// The error of the function that renews them.
         reason: String,
     },
     /// The user lacks permissions that the store needs.

@@ -88,7 +88,8 @@ impl RedisStore {
         let dialer = Dialer { keys, probe: names.hash(0).to_owned(), options };
         let (time, counters) = (HeldTime::default(), Counters::default());
         let by_callers = AtomicBool::new(false);
-        let common = Arc::new(Common { runtime, dialer, names, time, by_callers, counters, watched });
+        let common =
+            Arc::new(Common { runtime, dialer, names, time, told: 0.into(), by_callers, counters, watched });
         let (route, ready) = Route::connect(&common).await?;
         if ready.policy.starts_with("allkeys") {
             tracing::warn!(
@@ -168,6 +169,10 @@ impl Store for RedisStore {
 
     fn home(&self) -> Home {
         Home::Nodes
+    }
+
+    fn clock_set_back(&self) -> u64 {
+        self.counts().clock_set_back
     }
 }
 
@@ -305,7 +310,7 @@ impl Backing {
             Op::Peek => (Plan::Peek, Spends::All),
             _ => return None,
         };
-        let about = tick.unwrap_or_else(|| self.engine.common.time.latest());
+        let about = tick.unwrap_or_else(|| self.engine.common.present());
         let (mut asks, mut forms) = (SmallVec::new(), SmallVec::new());
         for charge in step.charges {
             let form = self.forms.of(charge).filter(|form| tick.is_none_or(|tick| form.takes(tick)))?;

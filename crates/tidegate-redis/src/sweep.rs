@@ -3,7 +3,7 @@
 //! A time to live on a field exists only in some versions and takes more room than many a cell; one on the whole hash
 //! would delete the epoch too, which means a loss. Instead, one cursor goes round all hashes and scans some fields per
 //! exchange: more after more steps, and many while it finds much; while no steps arrive, nothing is scanned and
-//! nothing is added. Thus at most a small part of the cells on a server are full, whatever keys callers make up.
+//! nothing is added. One call deletes those of a scan that are full and have not changed since. Thus at most a small part of the cells on a server are full, whatever keys callers make up.
 
 use redis::{Cmd, Value};
 use tidegate::store::Write;
@@ -11,7 +11,6 @@ use tidegate_core::Tick;
 
 use crate::call::Names;
 use crate::cell::read;
-use crate::work::{CellContent, CellName, CellWrite};
 
 /// The steps between scans while little is found.
 const EVERY: usize = 256;
@@ -19,6 +18,13 @@ const EVERY: usize = 256;
 const FEW: usize = 16;
 /// The fields per scan while much is found.
 const MANY: usize = 256;
+
+/// A full cell.
+#[derive(Debug)]
+pub(crate) struct Full {
+    pub(crate) field: [u8; 12],
+    pub(crate) bytes: Vec<u8>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Sweep {
@@ -79,7 +85,8 @@ impl Sweep {
         Some(command)
     }
 
-    pub(crate) fn found(&mut self, value: Value) -> Vec<CellWrite> {
+    /// Takes the reply to a scan. Returns the shard, and the cells to delete, as they were found.
+    pub(crate) fn found(&mut self, value: Value) -> (u32, Vec<Full>) {
         let shard = self.shard;
         if self.as_asked
             && matches!(value, Value::ServerError(_))
@@ -98,23 +105,22 @@ impl Sweep {
         }
         let Value::Array(fields) = fields else {
             self.much = false;
-            return Vec::new();
+            return (shard, Vec::new());
         };
         let looked_at = fields.len() / 2;
         let mut fields = fields.into_iter();
-        let mut writes = Vec::new();
+        let mut full = Vec::new();
         while let (Some(field), Some(value)) = (fields.next(), fields.next()) {
             if let (Value::BulkString(field), Value::BulkString(bytes)) = (field, value)
-                && let Ok(field) = field.try_into()
+                && let Ok(field) = <[u8; 12]>::try_from(field)
+                && full.len() < MANY
                 && self.is_full(&bytes)
-                && writes.len() < MANY
             {
-                let name = CellName { shard, field };
-                writes.push(CellWrite { name, found: CellContent::Bytes(bytes), value: None });
+                full.push(Full { field, bytes });
             }
         }
-        self.much = !writes.is_empty() && writes.len() * 4 >= looked_at;
-        writes
+        self.much = !full.is_empty() && full.len() * 4 >= looked_at;
+        (shard, full)
     }
 
     fn is_full(&self, bytes: &[u8]) -> bool {

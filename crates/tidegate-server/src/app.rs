@@ -144,11 +144,13 @@ impl App {
         let _ = self.phase.clone().wait_for(|phase| *phase > Phase::Serving).await;
     }
 
-    pub(crate) async fn close(&self) {
-        self.decider.storage.close().await;
+    /// Returns whether all counters are kept.
+    pub(crate) async fn close(&self) -> bool {
+        let kept = self.decider.storage.close().await;
         if let Some(spans) = &self.spans {
             spans.close(LAST_SPANS).await;
         }
+        kept
     }
 
     /// Reads all again that can change: tokens, certificates, then the configuration. Returns the warnings. `who`: the

@@ -87,6 +87,8 @@ pub enum Stopped {
         /// How many connections.
         connections: usize,
     },
+    /// The last counters were not written to disk; connections may have been cut too. The log says why.
+    CountersLost,
 }
 
 impl Server {
@@ -286,19 +288,21 @@ impl Server {
             let drained = ending.await;
             // A second stop ends the wait for the last counters too.
             let mut phase = handle.phase.subscribe();
-            tokio::select! {
-                () = handle.app.close() => {}
+            let kept = tokio::select! {
+                kept = handle.app.close() => kept,
                 _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {
                     tracing::warn!("told to stop at once; the last counts may not be kept");
+                    true
                 }
-            }
-            drained
+            };
+            (drained, kept)
         };
-        let drained = tokio::select! {
-            drained = closing => drained,
+        let (drained, kept) = tokio::select! {
+            ended = closing => ended,
             never = background => match never {},
         };
         match drained {
+            _ if !kept => Stopped::CountersLost,
             Drained::All => Stopped::Drained,
             Drained::Cut(connections) => Stopped::Cut { connections },
         }

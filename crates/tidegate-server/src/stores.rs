@@ -173,15 +173,34 @@ mod password {
     /// The most bytes of a file with a password or certificates. A larger file is probably a different one.
     const MOST: u64 = 1 << 20;
 
+    const KEY: &str = "store.password_file";
+
     /// Reads the password: the first line of its file.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
     pub(super) fn password(engine: &EngineSettings) -> Result<Option<String>, OpenStoreError> {
-        const KEY: &str = "store.password_file";
-        let Some(path) = &engine.password_file else { return Ok(None) };
+        logins(engine, false).map(|(password, _)| password)
+    }
+
+    /// The password of the engine, and user and password of the sentinels before it.
+    type Logins = (Option<String>, Option<(String, String)>);
+
+    /// Reads the passwords: that of the engine in the first line of their file, and in the second one the login of
+    /// sentinels, if there are any.
+    pub(super) fn logins(engine: &EngineSettings, sentinels: bool) -> Result<Logins, OpenStoreError> {
+        let Some(path) = &engine.password_file else { return Ok((None, None)) };
         let text = read_text(path, MOST).map_err(failed(KEY, path))?;
-        match text.lines().next().unwrap_or_default() {
-            "" => Err(content(KEY, path, "has an empty first line; write the password there")),
-            password => Ok(Some(password.to_owned())),
-        }
+        let mut lines = text.lines();
+        let password = lines.next().filter(|line| !line.is_empty());
+        let password = password
+            .ok_or_else(|| content(KEY, path, "has an empty first line; write the password there"))?;
+        let login = match lines.next().filter(|line| sentinels && !line.is_empty()) {
+            Some(line) => Some(line.split_once(':').filter(|(_, password)| !password.is_empty()).ok_or_else(
+                || content(KEY, path, "has a second line that is no login of the sentinels; write user:password, or :password"),
+            )?),
+            None => None,
+        };
+        let login = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
+        Ok((Some(password.to_owned()), login))
     }
 
     #[cfg(any(feature = "redis", feature = "etcd"))]

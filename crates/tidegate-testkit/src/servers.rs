@@ -10,6 +10,26 @@ use crate::process::{Process, folder, free_port, missing, program, within};
 
 // A real Redis server for tests.
 
+/// Replaces the call by which Redis reads the time.
+const CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+int gettimeofday(struct timeval *restrict time, void *restrict zone) {
+    char text[32] = {0};
+    int file = open(getenv("TEST_CLOCK"), O_RDONLY), told = syscall(SYS_gettimeofday, time, zone);
+    if (file >= 0) {
+        if (read(file, text, sizeof text - 1) > 0) time->tv_sec += atol(text);
+        close(file);
+    }
+    return told;
+}
+"#;
+
 /// A Redis on a loopback port and on the Unix socket `socket` in its folder. Without other options it keeps nothing on
 /// disk.
 #[derive(Debug)]
@@ -25,9 +45,43 @@ impl RedisServer {
     /// If it does not come up.
     #[must_use]
     pub fn start(options: &[&str]) -> Option<Self> {
+        Self::started(folder(), &[], options)
+    }
+
+    /// Starts a server whose clock [`RedisServer::set_clock`] sets; `None` to skip the test, because Redis or a C
+    /// compiler is not installed.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn start_with_clock(options: &[&str]) -> Option<Self> {
+        let compiler = program("cc", "gcc")?;
+        let folder = folder();
+        let (source, library) = (folder.path().join("clock.c"), folder.path().join("clock.so"));
+        std::fs::write(&source, CLOCK).expect("the folder is the test's own");
+        let made =
+            Command::new(compiler).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+        assert!(made.is_ok_and(|status| status.success()), "the clock does not compile");
+        let offset = folder.path().join("clock");
+        let envs = [("LD_PRELOAD", library), ("TEST_CLOCK", offset)];
+        Self::started(folder, &envs, options)
+    }
+
+    /// Sets the clock of a server started with [`RedisServer::start_with_clock`]: by so many seconds from the machine's.
+    ///
+    /// # Panics
+    /// If its folder cannot be written.
+    pub fn set_clock(&self, seconds: i64) {
+        let (new, offset) = (self.folder().join("clock.new"), self.folder().join("clock"));
+        std::fs::write(&new, seconds.to_string()).expect("the folder is the test's own");
+        std::fs::rename(new, offset).expect("the folder is the test's own");
+    }
+
+    fn started(folder: TempDir, envs: &[(&str, std::path::PathBuf)], options: &[&str]) -> Option<Self> {
         let program = program("redis-server", "redis-server")?;
-        let (folder, port) = (folder(), free_port());
+        let port = free_port();
         let mut command = Command::new(program);
+        command.envs(envs.iter().map(|(name, value)| (name, value)));
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]);
         command.arg(folder.path()).arg("--unixsocket").arg(folder.path().join("socket")).args(options);
         let server = Self { process: Process::start(command, folder), port };

@@ -13,8 +13,8 @@ use tidegate::config::{
 };
 use tidegate_server::{
     OpenStoreError, Ready, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Sight,
-    Source, TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
-    open_store, otlp_of,
+    Source, Stopped, TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store,
+    check_tls, open_store, otlp_of,
 };
 use tidegate_sight::{OpenError, Watch};
 
@@ -126,7 +126,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         if printer.remarks() {
             log.say(greeting(&server, quickstart, watch.is_some()));
         }
-        server.run().await;
+        let stopped = server.run().await;
         // Something may still hold the server, and with it the watch, when the process ends.
         let written = tokio::task::spawn_blocking(move || {
             if let Some(watch) = watch {
@@ -139,7 +139,8 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
                 WRITES_WITHIN.as_secs()
             );
         }
-        Ok(Exit::Done)
+        // A service manager shall not take it for a clean end.
+        Ok(if stopped == Stopped::CountersLost { Exit::No } else { Exit::Done })
     });
     // The drain is over, and a task that still runs may never end.
     runtime.shutdown_background();

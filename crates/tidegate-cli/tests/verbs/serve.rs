@@ -74,7 +74,29 @@ impl Serving {
     pub(crate) fn spawn_with(desk: &Desk, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let all = [&["serve", "--http", "127.0.0.1:0"], arguments].concat();
         let mut command = command(&all, &desk.path(""));
-        let mut child = command.envs(variables.iter().copied()).stderr(Stdio::piped()).spawn().unwrap();
+        command.envs(variables.iter().copied());
+        Self::of(command)
+    }
+
+    /// Starts the server so that [`Serving::fill_disk`] can be called.
+    #[track_caller]
+    pub(crate) fn on_disk_that_fills(desk: &Desk, arguments: &[&str]) -> Self {
+        let program = env!("CARGO_BIN_EXE_tidegate");
+        let mut command = Command::new("sh");
+        // The signal would end a process that writes more than it may.
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", program, "serve", "--http", "127.0.0.1:0"]);
+        command.current_dir(desk.path("")).args(arguments);
+        Self::of(command).greeted()
+    }
+
+    /// From now on no file can be written beyond its first 4 kB, as on a full disk.
+    pub(crate) fn fill_disk(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("prlimit").args(["--fsize=4096", "--pid", &pid]).status().unwrap().success());
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let (say, said) = channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         // Read to the end, so that the server never waits for room in the pipe.
@@ -154,6 +176,14 @@ impl Serving {
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Asks the server to stop, and waits for a line of its log. Returns its exit code.
+    #[track_caller]
+    pub(crate) fn stop_saying(mut self, words: &str) -> Option<i32> {
+        self.signal("TERM");
+        self.hears(words);
+        self.child.wait().unwrap().code()
     }
 
     /// Asks the server to stop. Returns its exit code.

@@ -114,6 +114,20 @@ fn a_folder_is_waited_for_while_the_process_before_ends() {
     assert_eq!(after.stop(), Some(0));
 }
 
+/// Regression: the last counters were lost with exit code 0, as if the server had ended well.
+#[cfg(target_os = "linux")]
+#[test]
+fn counters_that_a_full_disk_does_not_take_are_told_of_at_the_end() {
+    let desk = Desk::new();
+    desk.write("p.yaml", policies("{ kind: disk, path: counters }", "on_store_error: local"));
+    let serving = Serving::on_disk_that_fills(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 7), [200, 200, 200, 200, 200, 200, 429]);
+    serving.fill_disk();
+    assert_eq!(serving.statuses("203.0.113.8", 1), [200], "checks go on");
+    serving.hears("counters cannot be written; they go on in memory");
+    assert_eq!(serving.stop_saying("the last counters were not written"), Some(1));
+}
+
 /// If there is no disk for the counters, the user must be told, not only the log.
 #[test]
 fn counters_that_are_not_kept_are_told_of() {
@@ -407,6 +421,35 @@ fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
         node.text("/readyz?verbose").contains("[+] store redis")
     });
     assert_eq!(count(&node.statuses("203.0.113.2", 7), 200), 6);
+    assert_eq!(node.stop(), Some(0));
+}
+
+/// Regression: the password of the start was used for ever. The file is read for each connection, without a signal.
+#[cfg(feature = "redis")]
+#[test]
+fn a_password_is_changed_while_a_node_runs() {
+    let desk = Desk::new();
+    let Some(redis) = Redis::start(&desk, "127.0.0.24") else { return };
+    let store = redis.store().replace("nodes: 2", "nodes: 2, user: tide, password_file: password");
+    desk.write("p.yaml", policies(&store, "share: central\n    on_store_error: deny"));
+    let ask = |words: &str| {
+        let wire = std::net::TcpStream::connect((redis.host, redis.port)).unwrap();
+        std::io::Write::write_all(&mut &wire, format!("{words}\r\n").as_bytes()).unwrap();
+        std::io::Read::read(&mut &wire, &mut [0; 64]).unwrap();
+    };
+    until("it listens", || std::net::TcpStream::connect((redis.host, redis.port)).is_ok());
+    ask("ACL SETUSER tide on >first ~* +@all");
+    desk.write("password", "first\n");
+    let node = Serving::start(&desk, &["-c", "p.yaml"]);
+    let status = || node.check("203.0.113.1").status();
+    assert_eq!(status(), 200);
+    ask("ACL DELUSER tide");
+    ask("ACL SETUSER tide on >second ~* +@all");
+    until("the first password is refused", || {
+        status() == 503 && node.text("/readyz?verbose").contains("check user and password")
+    });
+    desk.write("password", "second\n");
+    until("it logs in with the second", || status() == 200);
     assert_eq!(node.stop(), Some(0));
 }
 

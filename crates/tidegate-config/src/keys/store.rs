@@ -106,12 +106,12 @@ pub(super) const STORE: Table = Table {
             Some("single"),
             "redis: the kind of servers at these addresses: single, cluster, or sentinel with the name of the master, as sentinel mymaster",
         ),
-        key("user", Kind::Text, None, "The user for the engine; with password_file; sentinels get none"),
+        key("user", Kind::Text, None, "The user for the engine; with password_file"),
         key(
             "password_file",
             Kind::Text,
             None,
-            "The file with the password for the engine in its first line; on redis also without user",
+            "The file with the password for the engine in its first line; on redis also without user, read for each connection, and with the login of sentinels in its second line, as user:password or :password",
         ),
         key(
             "ca_file",

@@ -1,14 +1,14 @@
 //! The errors when a store cannot be connected; TLS; users with limited permissions.
 
 use std::io::{Read as _, Write as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tidegate_core::Quota;
 use tidegate_redis::{AfterLoss, ConnectError, RedisOptions, RedisStore};
 
-use crate::servers::{Server, connect, free_port, options, runtime, take};
+use crate::servers::{Server, connect, free_port, options, runtime, take, within};
 
 fn error(options: RedisOptions) -> ConnectError {
     let error = runtime().block_on(RedisStore::connect(options)).map(|_| ()).unwrap_err();
@@ -60,6 +60,44 @@ fn wrong_credentials_and_wrong_databases() {
     assert!(matches!(found, ConnectError::Database { database: 99, .. }), "{found}");
     let store = runtime().block_on(RedisStore::connect(at(":s3cret@", "3"))).unwrap();
     assert!(!format!("{store:?}").contains("s3cret"));
+}
+
+/// Regression: the password of the start was used for ever, so a store whose password had changed was gone with its next
+/// connection, until the process was started again.
+#[test]
+fn a_password_may_change_while_a_store_is_in_use() {
+    let Some(server) = Server::start(&[]) else { return };
+    server.ask(&["ACL", "SETUSER", "bob", "on", ">s3cret-1", "~*", "+@all"]);
+    let file = Arc::new(Mutex::new(Ok("s3cret-1".to_owned())));
+    let (read, port) = (Arc::clone(&file), server.port);
+    let login = move || {
+        let password: String = read.lock().unwrap().clone()?;
+        Ok(single(&format!("redis://bob:{password}@127.0.0.1:{port}/")))
+    };
+    let options = login().unwrap().namespace("rotate").renewed_by(login);
+    let runtime = runtime();
+    let store = runtime.block_on(RedisStore::connect(options)).unwrap();
+    let quota = Arc::new(Quota::per_day(5).gcra().unwrap());
+    assert!(take(&store, b"a", &quota, 1).unwrap().allowed);
+    let error = |store: &RedisStore| {
+        within("the connection is lost", || take(store, b"b", &quota, 1).is_err());
+        take(store, b"b", &quota, 1).unwrap_err().to_string()
+    };
+    let kill = || server.ask(&["CLIENT", "KILL", "USER", "bob"]);
+    server.ask(&["ACL", "SETUSER", "bob", "resetpass", ">s3cret-2"]);
+    assert!(take(&store, b"a", &quota, 1).unwrap().allowed, "a connection stays");
+    kill();
+    let text = error(&store);
+    assert!(text.contains("check user and password") && !text.contains("s3cret"), "{text}");
+    *file.lock().unwrap() = Err("password: No such file".to_owned());
+    within("the file is missed", || error(&store).contains("nothing to log in to"));
+    *file.lock().unwrap() = Ok("s3cret-2".to_owned());
+    within("it logs in with the new one", || take(&store, b"c", &quota, 1).is_ok());
+    // A server that deletes the user and makes it anew closes the connection.
+    server.ask(&["ACL", "DELUSER", "bob"]);
+    server.ask(&["ACL", "SETUSER", "bob", "on", ">s3cret-3", "~*", "+@all"]);
+    *file.lock().unwrap() = Ok("s3cret-3".to_owned());
+    within("it logs in with the third one", || take(&store, b"d", &quota, 1).is_ok());
 }
 
 #[test]

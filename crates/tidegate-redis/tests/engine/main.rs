@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
 mod cells;
+mod clock_steps;
 mod clusters;
 mod connecting;
 mod differential;

@@ -16,12 +16,17 @@ struct Sentinel {
 
 impl Sentinel {
     fn start(master: &Server) -> Option<Self> {
+        Self::start_with(master, "")
+    }
+
+    /// Starts a sentinel with more lines in its file.
+    fn start_with(master: &Server, lines: &str) -> Option<Self> {
         let program = program("redis-sentinel")?;
         let (folder, port) = (folder(), free_port());
         let file = folder.path().join("sentinel.conf");
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor tide 127.0.0.1 {} 1\n\
-             sentinel down-after-milliseconds tide 500\nsentinel failover-timeout tide 3000\n",
+             sentinel down-after-milliseconds tide 500\nsentinel failover-timeout tide 3000\n{lines}",
             folder.path().display(),
             master.port
         );
@@ -70,6 +75,31 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
     // Nothing was lost, but no node can know that: 70 units are left if that is trusted (`Full`), and the assumed half
     // otherwise.
     assert_eq!((allowed(&half, b"a", &quota, 100), allowed(&full, b"a", &quota, 100)), (50, 70));
+}
+
+/// Sentinels with a password, or with users of their own, used to be out of reach of a server.
+#[test]
+fn sentinels_may_want_a_login_of_their_own() {
+    let Some(master) = Server::start(&["--requirepass", "s3cret"]) else { return };
+    let of_master = "sentinel auth-pass tide s3cret\n";
+    for (lines, login) in [
+        ("requirepass sent1nel\n", ":sent1nel@"),
+        ("user tide on >sent1nel +@all\nuser default off\n", "tide:sent1nel@"),
+    ] {
+        let Some(sentinel) = Sentinel::start_with(&master, &format!("{of_master}{lines}")) else { return };
+        within("the sentinel answers", || std::net::TcpStream::connect(("127.0.0.1", sentinel.port)).is_ok());
+        let connect = |login: &str| {
+            let url = format!("redis://{login}127.0.0.1:{}/", sentinel.port);
+            let options = RedisOptions::sentinel(&[&url], "tide", "redis://:s3cret@any/").unwrap();
+            let again = options.clone();
+            runtime().block_on(RedisStore::connect(options.renewed_by(move || Ok(again.clone()))))
+        };
+        for wrong in ["", ":wrong@"] {
+            let error = connect(wrong).map(|_| ()).unwrap_err();
+            assert!(matches!(error, ConnectError::Credentials { .. }), "{wrong}: {error}");
+        }
+        connect(login).unwrap();
+    }
 }
 
 #[test]

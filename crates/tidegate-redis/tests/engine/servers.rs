@@ -42,10 +42,18 @@ impl std::ops::DerefMut for Server {
 impl Server {
     /// Starts a server with these options besides its port; `None` if the program is missing.
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
-        let redis = RedisServer::start(options)?;
+        RedisServer::start(options).map(|redis| Self::of(redis, options))
+    }
+
+    /// Starts a server whose clock the test sets; `None` if a program is missing.
+    pub(crate) fn start_with_clock() -> Option<Self> {
+        RedisServer::start_with_clock(&[]).map(|redis| Self::of(redis, &[]))
+    }
+
+    fn of(redis: RedisServer, options: &[&str]) -> Self {
         let password = options.iter().position(|option| *option == "--requirepass");
         let password = password.map(|at| options[at + 1].to_owned());
-        Some(Self { port: redis.addr().port(), redis, password })
+        Self { port: redis.addr().port(), redis, password }
     }
 
     pub(crate) fn url(&self) -> String {

@@ -160,8 +160,8 @@ impl Storage {
     }
 
     /// Returns leased units, ends the membership, and writes the counters for the last time. Called when no more
-    /// requests come.
-    pub(crate) async fn close(&self) {
+    /// requests come. Returns whether all counters are kept; if not, the log has said why.
+    pub(crate) async fn close(&self) -> bool {
         if let Some(shared) = &self.shared {
             // Units that the engine does not take back in time expire with the leases.
             let _ = tokio::time::timeout(LEAVES_WITHIN, shared.leased.close()).await;
@@ -172,9 +172,9 @@ impl Storage {
                 let _ = tokio::time::timeout(LEAVES_WITHIN, task).await;
             }
         }
-        let Some(kept) = self.kept.clone() else { return };
+        let Some(kept) = self.kept.clone() else { return true };
         match tokio::time::timeout(CLOSES_WITHIN, tokio::task::spawn_blocking(move || kept.close())).await {
-            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Ok(()))) => return true,
             Ok(Ok(Err(error))) => tracing::error!(%error, "the last counters were not written"),
             Ok(Err(error)) => tracing::error!(%error, "the store could not be closed"),
             Err(_) => tracing::error!(
@@ -182,6 +182,7 @@ impl Storage {
                 CLOSES_WITHIN.as_secs()
             ),
         }
+        false
     }
 
     /// Returns why counters cannot be written at present, and since how long.
@@ -266,6 +267,7 @@ impl Storage {
         }
         if let Some(shared) = &self.shared {
             stores::show(registry, &shared.leased.health());
+            stores::show_clock(registry, shared.leased.clock_set_back());
         }
         if let Some(status) = self.membership() {
             stores::show_part(registry, &status, self.region().is_some());

@@ -127,6 +127,14 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     }
 }
 
+pub(crate) fn show_clock(registry: &mut Registry, set_back: u64) {
+    registry.register(
+        "store_clock_set_back",
+        "How often this node found Redis's clock set back by more than a second",
+        ConstCounter::new(set_back),
+    );
+}
+
 pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
     let (name, help) = if of_region {
         ("region_part_ratio", "The part of this node's region in the limits of all regions, as agreed last")

@@ -105,6 +105,7 @@ mod page {
         status.members = 1;
         let others = |registry: &mut Registry| {
             stores::show(registry, &LeaseHealth::default());
+            stores::show_clock(registry, 0);
             [true, false].into_iter().for_each(|of_region| stores::show_part(registry, &status, of_region));
             stores::show_membership(registry, &status);
             stores::show_policies(registry, &MemberReport::default());
@@ -215,6 +216,7 @@ mod page {
         ("tidegate_alert_messages_total", "http-api.md#alerts"),
         ("tidegate_store_errors_total", "stores/README.md#when-the-store-is-gone"),
         ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
+        ("tidegate_store_clock_set_back_total", "stores/README.md#the-bound-of-each-fault"),
         ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),
     ];
 

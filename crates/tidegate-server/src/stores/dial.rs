@@ -169,6 +169,10 @@ impl Store for Dialling {
     fn exchanges(&self) -> u64 {
         self.0.reached.get().map_or(0, |engine| engine.store.exchanges())
     }
+
+    fn clock_set_back(&self) -> u64 {
+        self.0.reached.get().map_or(0, |engine| engine.store.clock_set_back())
+    }
 }
 
 /// The coordinator of an engine that is being dialled.

@@ -17,7 +17,33 @@ pub(super) fn dial(
     topology: &Topology,
     after_loss: AfterLoss,
 ) -> Result<Dial, OpenStoreError> {
-    let password = password::password(engine)?;
+    let mut caps = Caps::ENGINE;
+    caps.own_clock = true;
+    caps.one_tag = matches!(topology, Topology::Cluster);
+    let (engine, topology) = (engine.clone(), topology.clone());
+    let read = move || options(&engine, &topology, after_loss);
+    // A mistake in a file ends the start.
+    read()?;
+    let read = Arc::new(read);
+    let attempt = move || -> Attempt {
+        let (read, again) = (Arc::clone(&read), Arc::clone(&read));
+        Box::pin(async move {
+            // Read anew for each connection, so passwords and certificates can be changed while the server runs.
+            let options = read().map_err(|error| Failed::Away(error.to_string()))?;
+            let options = options.renewed_by(move || again().map_err(|error| error.to_string()));
+            RedisStore::connect(options).await.map(dialled).map_err(|error| failed(&error))
+        })
+    };
+    Ok(Dial { caps, coordinates: false, attempt: Box::new(attempt) })
+}
+
+/// Reads the files that the settings name.
+fn options(
+    engine: &EngineSettings,
+    topology: &Topology,
+    after_loss: AfterLoss,
+) -> Result<RedisOptions, OpenStoreError> {
+    let (password, sentinels) = password::logins(engine, matches!(topology, Topology::Sentinel { .. }))?;
     let secret = |url: &str| with_secrets(url, engine.user.as_deref(), password.as_deref());
     let urls: Vec<String> = engine.urls.iter().map(|url| secret(url)).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
@@ -26,9 +52,13 @@ pub(super) fn dial(
         Topology::Single => RedisOptions::single(urls.first().copied().unwrap_or_default()),
         Topology::Cluster => RedisOptions::cluster(&urls),
         Topology::Sentinel { master } => {
-            let (sentinels, any) = behind_sentinels(&engine.urls);
-            let sentinels: Vec<&str> = sentinels.iter().map(String::as_str).collect();
-            RedisOptions::sentinel(&sentinels, master, &secret(&any))
+            let (urls, any) = behind_sentinels(&engine.urls);
+            let login = sentinels.as_ref();
+            let user = login.map(|(user, _)| user.as_str()).filter(|user| !user.is_empty());
+            let login = |url: &String| with_secrets(url, user, login.map(|(_, password)| password.as_str()));
+            let urls: Vec<String> = urls.iter().map(login).collect();
+            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+            RedisOptions::sentinel(&urls, master, &secret(&any))
         }
     };
     let wrong = |error: ConnectError| OpenStoreError::Setting { kind: KIND, reason: error.to_string() };
@@ -39,14 +69,7 @@ pub(super) fn dial(
     if let Some((certificate, key)) = password::identity(engine)? {
         options = options.client_certificate(certificate, key);
     }
-    let mut caps = Caps::ENGINE;
-    caps.own_clock = true;
-    caps.one_tag = matches!(topology, Topology::Cluster);
-    let attempt = move || -> Attempt {
-        let connecting = RedisStore::connect(options.clone());
-        Box::pin(async { connecting.await.map(dialled).map_err(|error| failed(&error)) })
-    };
-    Ok(Dial { caps, coordinates: false, attempt: Box::new(attempt) })
+    Ok(options)
 }
 
 fn dialled(store: RedisStore) -> Dialled {
@@ -67,7 +90,7 @@ fn failed(error: &ConnectError) -> Failed {
         ConnectError::Unreachable { .. } if reason.contains("rediss://") => {
             Failed::Away(format!("{reason} (store.url)"))
         }
-        ConnectError::Unreachable { .. } => Failed::Away(reason),
+        ConnectError::Unreachable { .. } | ConnectError::Renewal { .. } => Failed::Away(reason),
         ConnectError::Address { .. } | ConnectError::Option { .. } => {
             Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
         }
