@@ -418,8 +418,6 @@ pub(crate) enum Failed {
     TimedOut(Duration),
     /// The lease for a cell was not granted, for this reason; nothing was written.
     NoLease(String),
-    /// A write was made again with another member and lost: to another writer, or to its first try.
-    Unknown,
 }
 
 impl Failed {
@@ -431,7 +429,6 @@ impl Failed {
             Self::Engine(error) => format!("etcd: {error}"),
             Self::TimedOut(after) => format!("etcd: no answer within {} ms", after.as_millis()),
             Self::NoLease(reason) => reason.clone(),
-            Self::Unknown => "etcd: a member failed during a write; it may have been executed".to_owned(),
         }
     }
 

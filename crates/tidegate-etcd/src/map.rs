@@ -112,11 +112,11 @@ impl EtcdMap {
         // Of two equal transactions at most one succeeds: both compare the same revisions.
         let Answer { value, repeated } =
             self.etcd.exchange(true, |client| execute(client, txn.clone())).await?;
-        match value.succeeded() {
-            true => Ok(Written::All),
-            false if repeated => Err(Failed::Unknown),
-            false => Ok(Written::Nothing(Some(read_of(&value)))),
-        }
+        Ok(match value.succeeded() {
+            true => Written::All,
+            false if repeated => Written::Unknown(Some(read_of(&value))),
+            false => Written::Nothing(Some(read_of(&value))),
+        })
     }
 }
 

@@ -303,8 +303,6 @@ pub(crate) enum Failed {
     TimedOut(Duration),
     /// There is no connection: nothing was sent.
     Disconnected,
-    /// A write was made again with another server and lost: to another writer, or to its first try.
-    Unknown,
 }
 
 impl Failed {
@@ -313,9 +311,6 @@ impl Failed {
             Self::Engine(error) => format!("ZooKeeper: {error}"),
             Self::TimedOut(after) => format!("ZooKeeper: no answer within {} ms", after.as_millis()),
             Self::Disconnected => "ZooKeeper: not connected".to_owned(),
-            Self::Unknown => {
-                "ZooKeeper: a server failed during a write; it may have been executed".to_owned()
-            }
         }
     }
 

@@ -113,10 +113,10 @@ impl ZooKeeperMap {
         let write = async |client: Client| self.try_to_write(&client, writes).await;
         // Of two equal writes at most one succeeds: both check the same versions.
         let Answer { value, repeated } = self.zookeeper.exchange(write).await?;
-        match value {
-            Written::Nothing(_) if repeated => Err(Failed::Unknown),
-            value => Ok(value),
-        }
+        Ok(match value {
+            Written::Nothing(now) if repeated => Written::Unknown(now),
+            value => value,
+        })
     }
 
     async fn try_to_write(&self, client: &Client, writes: &[Write]) -> Result<Written, Failed> {

@@ -27,6 +27,9 @@ const SESSION: Duration = Duration::from_secs(10);
 /// default, so that it can still ask another.
 const SILENCE: Duration = Duration::from_millis(100);
 
+/// How long a step waits for a session: as long as it has by default. It fails sooner if nobody serves.
+const WAIT: Duration = Duration::from_millis(250);
+
 /// How much longer the server in use may take than another before it is left.
 const GRACE: Duration = Duration::from_millis(20);
 
@@ -97,15 +100,15 @@ impl Servers {
         self.options.addresses.len()
     }
 
-    /// Returns a connected session. If there is none, waits for one for [`SILENCE`]: a disconnected one would queue
-    /// requests without bound.
+    /// Returns a connected session. If there is none, waits for one for [`WAIT`]: a disconnected one would queue requests
+    /// without bound.
     pub(crate) async fn used(self: &Arc<Self>) -> Result<Used, Failed> {
         for look in [true, false] {
             let used = self.used.borrow().clone();
             if used.client.state() == SessionState::SyncConnected {
                 return Ok(used);
             }
-            if look && !timeout(SILENCE, self.look()).await.unwrap_or_default() {
+            if look && !timeout(WAIT, self.look()).await.unwrap_or_default() {
                 break;
             }
         }
