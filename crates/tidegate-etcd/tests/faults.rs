@@ -88,7 +88,7 @@ struct Three {
 
 impl Three {
     fn start() -> Option<Self> {
-        let members = EtcdServer::start_three(&["--unsafe-no-fsync"])?;
+        let members = EtcdServer::start_three(&["--unsafe-no-fsync", "--strict-reconfig-check=false"])?;
         let proxies = members.each_ref().map(|member| FaultyProxy::before(member.addr()).unwrap());
         Some(Self { members, proxies })
     }
@@ -137,6 +137,27 @@ fn a_killed_follower_fails_no_step_and_a_killed_leader_only_until_the_next_is_el
     within("another leads", || execute(&asks_leader, Op::Peek, &quota).is_some());
     let both = |store| execute(store, Op::Peek, &quota).is_some();
     assert!((0..20).all(|_| both(&asks_leader) && both(&store)), "the leader was killed");
+}
+
+/// The member that is asked is removed from the cluster, and a new one comes to its address.
+#[test]
+fn members_that_are_removed_and_added_fail_no_step() {
+    let Some(three) = Three::start() else { return };
+    let runtime = runtime();
+    let quota = Arc::new(Quota::per_day(1_000_000).fixed_window().unwrap());
+    let (leader, follower) = (three.one_that(true), three.one_that(false));
+    let store = three.store_that_asks(follower, &runtime);
+    let takes = || (0..20).all(|_| execute(&store, Op::Take, &quota).is_some());
+    assert!(takes());
+    three.members[leader].remove(&three.members[follower]);
+    assert!(takes(), "the member was removed");
+    let added = three.members[leader].add(&["--unsafe-no-fsync"]);
+    three.proxies[follower].lead_to(added.addr());
+    // The only one that is left for this process.
+    for (at, proxy) in three.proxies.iter().enumerate() {
+        proxy.set(if at == follower { Fault::None } else { Fault::Cut });
+    }
+    assert!(takes(), "the new member answers");
 }
 
 /// A member that stands still, or is cut off without a word, closes no connection.

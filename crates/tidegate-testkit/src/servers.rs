@@ -140,14 +140,19 @@ impl EtcdServer {
 
     /// Starts the member whose port for the others is `peers[at]`.
     fn started(scheme: &str, folder: TempDir, at: usize, peers: &[u16], options: &[&str]) -> Option<Self> {
+        let all: Vec<String> = peers.iter().map(|port| format!("m{port}=http://127.0.0.1:{port}")).collect();
+        Self::started_among(scheme, folder, &all.join(","), peers[at], options)
+    }
+
+    /// Starts the member whose port for the others is `port`, and whose name ends in it.
+    fn started_among(scheme: &str, folder: TempDir, all: &str, port: u16, options: &[&str]) -> Option<Self> {
         let program = program("etcd", "etcd-server")?;
         let addr: SocketAddr = ([127, 0, 0, 1], free_port()).into();
         let url = format!("{scheme}://{addr}");
-        let all: Vec<String> = peers.iter().map(|port| format!("m{port}=http://127.0.0.1:{port}")).collect();
-        let (name, peer) = all[at].split_once('=').expect("it was just written");
+        let (name, peer) = (format!("m{port}"), &*format!("http://127.0.0.1:{port}"));
         let mut command = Command::new(program);
         command
-            .args(["--name", name, "--initial-cluster", &all.join(","), "--data-dir"])
+            .args(["--name", &name, "--initial-cluster", all, "--data-dir"])
             .arg(folder.path().join("data"))
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
             .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
@@ -191,14 +196,48 @@ impl EtcdServer {
     /// Returns whether this member leads; `None` while it knows no leader.
     #[must_use]
     pub fn leader(&self) -> Option<bool> {
+        let (mine, leader) = self.own_and_leaders_id()?;
+        (leader != 0).then_some(mine == leader)
+    }
+
+    fn own_and_leaders_id(&self) -> Option<(u64, u64)> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]);
         let output = command.args(["endpoint", "status", "-w", "fields"]).output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = String::from_utf8_lossy(&output.stdout);
         let number =
             |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let (mine, leader) = (number("\"MemberID\" :")?, number("\"Leader\" :")?);
-        (leader != 0).then_some(mine == leader)
+        Some((number("\"MemberID\" :")?, number("\"Leader\" :")?))
+    }
+
+    /// Removes another member from this one's cluster; that one then ends.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn remove(&self, other: &Self) {
+        let (id, _) = other.own_and_leaders_id().expect("it answers");
+        self.ctl(&["member", "remove", &format!("{id:x}")]);
+    }
+
+    /// Adds a new member to this one's cluster, and returns it once it knows the leader.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn add(&self, options: &[&str]) -> Self {
+        let port = free_port();
+        let told = self.ctl(&[
+            "member",
+            "add",
+            &format!("m{port}"),
+            &format!("--peer-urls=http://127.0.0.1:{port}"),
+        ]);
+        let all = told.lines().find_map(|line| line.strip_prefix("ETCD_INITIAL_CLUSTER="));
+        let all = all.expect("etcdctl tells all members").trim_matches('"');
+        let options = [&["--initial-cluster-state", "existing"], options].concat();
+        let added = Self::started_among("http", folder(), all, port, &options).expect("etcd is installed");
+        within("the new member knows the leader", || added.leader().is_some());
+        added
     }
 
     /// Returns the output of `etcdctl`.
