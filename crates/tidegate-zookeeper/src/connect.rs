@@ -165,10 +165,11 @@ pub(crate) async fn session(
     addresses: &[String],
     lasts: Duration,
 ) -> Result<Client, Failed> {
-    let mut connector = Client::connector()
-        .with_session_timeout(lasts)
-        .with_connection_timeout(lasts / 5)
-        .with_fail_eagerly();
+    let mut connector = Client::connector().with_session_timeout(lasts).with_fail_eagerly();
+    if addresses.len() > 1 {
+        // The library has no other way to leave a silent server; its default is two fifths.
+        connector = connector.with_connection_timeout(lasts / 5);
+    }
     if let Some((user, password)) = &options.user {
         connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
     }
@@ -316,7 +317,8 @@ impl Failed {
 
     /// Returns whether another session may answer.
     const fn may_pass(&self) -> bool {
-        matches!(self, Self::Engine(Error::ConnectionLoss)) || self.is_over()
+        // The library has no variant of its own for a connection that was reset, or was silent.
+        matches!(self, Self::Engine(Error::ConnectionLoss | Error::Custom(_))) || self.is_over()
     }
 
     /// Returns whether the session has ended, so that a new one is needed.
