@@ -94,7 +94,7 @@ impl Etcd {
                     return Ok(Self { shared: Arc::new(Connection { options, members, runtime }) });
                 }
                 Ok((at, Err(Probed::Silent(reason)))) => {
-                    silent.push(format!("{} ({reason})", members[at].address))
+                    silent.push(format!("{} ({reason})", members[at].address));
                 }
                 Ok((_, Err(Probed::Wrong(error)))) => wrong = Some(error),
                 // It has panicked, which the others need not.
