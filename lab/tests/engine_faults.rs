@@ -88,3 +88,13 @@ fn answers_of_etcd_lost() {
 fn zookeeper_hangs() {
     holds(Kind::ZooKeeper, "engine hangs", "leased");
 }
+
+#[test]
+fn a_follower_of_etcd_killed() {
+    holds(Kind::Etcd, "a follower of three is killed", "leased");
+}
+
+#[test]
+fn nodes_on_etcd_restarted_one_by_one() {
+    holds(Kind::Etcd, "nodes restart one by one, every 2 s", "split");
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_core::Tick;
 use tidegate_limits::store::refuse_repeated;
 use tidegate_limits::store::{
-    Caps, Executed, Execution, Home, Later, Occupancy, OwnedStep, Step, StepAnswer, Store, StoreError,
+    Caps, Executed, Execution, Home, Later, Occupancy, Op, OwnedStep, Step, StepAnswer, Store, StoreError,
     one_by_one,
 };
 
@@ -167,7 +167,13 @@ impl<M: ByteMap> MapAndClock<M> {
                 let all_keys = writes.len() == work.keys.len();
                 match self.answered(self.map.write_if_unchanged(work.tag, writes)).await? {
                     Written::All => {}
-                    Written::Nothing(now) => {
+                    // Charged again, a request may count twice, which grants nobody more. Units that are given back may
+                    // not.
+                    Written::Unknown(_) if !members.iter().all(|asked| asked.step.with(only_charges)) => {
+                        let reason = "a server failed during a write; it may have been executed".to_owned();
+                        return Err(StoreError::Unavailable { reason });
+                    }
+                    Written::Nothing(now) | Written::Unknown(now) => {
                         held = now.filter(|_| all_keys);
                         is_fresh = !work.take_in();
                         continue;
@@ -183,6 +189,10 @@ impl<M: ByteMap> MapAndClock<M> {
         }
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }
+}
+
+fn only_charges(step: &Step<'_>) -> bool {
+    matches!(step.op, Op::Take | Op::Draw | Op::Peek)
 }
 
 // The interface of an engine for compare-and-set: bytes with versions.
@@ -237,6 +247,9 @@ pub enum Written {
     /// Nothing was written, because a key had another version. Contains what the keys hold now, in their order, if the
     /// engine returns it in the same round trip; it is at least as new as the refusal.
     Nothing(Option<Read>),
+    /// It is unknown whether anything was written: a try was not answered, and the next one lost, maybe against it.
+    /// Contains the same.
+    Unknown(Option<Read>),
 }
 
 /// The interface of an engine. Both calls do nothing before they are polled, and complete in bounded time, with an
@@ -255,8 +268,8 @@ pub trait ByteMap: Debug + Send + Sync + 'static {
     /// Writes all values if every key still has the given version, or none. An engine that can should also return, in
     /// the same round trip, what the keys of a refused write hold: the next attempt then takes half as long.
     ///
-    /// The engine's driver must not retry a write on its own: a second try would lose against the first, and the step
-    /// would be done twice.
+    /// A driver that makes a write again, because it does not know whether the first try was executed, must not return
+    /// [`Written::Nothing`] if the second one loses: it may have lost against the first.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the engine does not answer; it is then unknown whether it wrote.

@@ -19,6 +19,11 @@
 //! The last two are safe because a node uses its part only for four fifths of that time after its last round began. All
 //! that a leader has to know is in the document, so a new leader waits only for nodes that do not answer.
 //!
+//! A node that leaves stops using its part, and then writes that it holds nothing. One that has joined writes that it
+//! holds an even part, as far as nobody holds it. Neither need lead: both replace exactly the document that they read,
+//! and keep the sum of `held` within the pool. The first node in a document looks whether it is to lead, so a leader
+//! that leaves is followed at once.
+//!
 //! If the document is gone, or cannot be read, the next leader begins a new line: an empty document, which divides
 //! nothing until all members have seen it, or the same time has passed. Each line has a random number, and a report
 //! about one line does not count for another.
@@ -179,6 +184,25 @@ impl Shares {
 
     fn of(&self, joined: u64) -> Option<&NodeShare> {
         self.nodes.binary_search_by_key(&joined, |node| node.joined).ok().map(|at| &self.nodes[at])
+    }
+
+    /// Returns the document without a node that has stopped using its part; `None` if it is not in it.
+    fn without(mut self, joined: u64) -> Option<Self> {
+        let before = self.nodes.len();
+        self.nodes.retain(|node| node.joined != joined);
+        self.turn += 1;
+        (self.nodes.len() < before).then_some(self)
+    }
+
+    /// Returns the document with a node that is not in it, and that gets what is free, up to an even part; `None` if it
+    /// would get nothing.
+    fn with(mut self, joined: u64, pool: u32, members: usize) -> Option<Self> {
+        let at = self.nodes.binary_search_by_key(&joined, |node| node.joined).err().filter(|_| self.open)?;
+        let even = pool / u32::try_from(members).unwrap_or(u32::MAX).max(1);
+        let part = pool.saturating_sub(self.held()).min(even);
+        self.turn += 1;
+        self.nodes.insert(at, NodeShare { joined, part, held: part, since: self.turn });
+        (part >= SMALL).then_some(self)
     }
 
     /// Encodes the document: about 40 bytes a node.

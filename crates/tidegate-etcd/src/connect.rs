@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,28 +14,40 @@ use tidegate::store::{Later, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
+use crate::members::{Member, Members};
 use crate::options::{ConnectError, EtcdOptions, OLDEST, Tls, without_credentials};
 
 /// The interval of HTTP/2 keep-alive pings on a silent connection; etcd closes connections that ping more often than
 /// every five seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
+/// How often an exchange is made at most, in a cluster of up to as many members.
+const TRIES: usize = 3;
+
 /// A connection to an etcd cluster. Clones share it; it reconnects by itself, on the runtime on which it was made.
 #[derive(Clone)]
 pub struct Etcd {
-    client: Client,
     shared: Arc<Connection>,
 }
 
 struct Connection {
     options: EtcdOptions,
+    members: Arc<Members>,
     /// Drives the connection; answers may be awaited anywhere.
     runtime: Handle,
+}
+
+/// An answer of a member.
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    /// Whether the exchange may have been executed before, by a member that did not answer.
+    pub(crate) repeated: bool,
 }
 
 impl fmt::Debug for Etcd {
@@ -44,8 +57,9 @@ impl fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// Connects, and checks address, certificates, credentials, version and read permission. To be called on a tokio
-    /// runtime that lives as long as the connection.
+    /// Connects to the member that answers first, and checks address, certificates, credentials, version and read
+    /// permission. Goes on with another one whenever it fails. To be called on a tokio runtime that lives as long as
+    /// the connection.
     ///
     /// # Errors
     /// [`ConnectError`], which names the fault and a remedy; [`ConnectError::NoRuntime`] if it is polled outside a tokio
@@ -64,70 +78,165 @@ impl Etcd {
         }
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let tls = tls_options(&options.tls);
-        any(&addresses, &tls).await?;
-        let all: Vec<&str> = addresses.iter().map(|address| address.shown.as_str()).collect();
-        let address = all.join(", ");
-        let mut wanted = ConnectOptions::new()
-            .with_connect_timeout(options.timeout)
-            .with_keep_alive(KEEP_ALIVE, options.timeout)
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
-        if let Some((user, password)) = &options.user {
-            wanted = wanted.with_user(user, password);
+        let mut probes = JoinSet::new();
+        let mut members = Vec::with_capacity(addresses.len());
+        for (at, address) in addresses.into_iter().enumerate() {
+            let member = Arc::new(Member::new(address.shown.clone(), wanted(&options, &address, &tls)));
+            members.push(Arc::clone(&member));
+            let (options, tls) = (options.clone(), tls.clone());
+            probes.spawn(async move { (at, probe(&address, &tls, &member, &options).await) });
         }
-        if addresses.iter().any(|address| address.secure) {
-            wanted = wanted.with_tls(tls);
+        let (mut wrong, mut silent) = (None, Vec::new());
+        while let Some(probed) = probes.join_next().await {
+            match probed {
+                Ok((at, Ok(()))) => {
+                    let members = Members::new(members, at, runtime.clone());
+                    return Ok(Self { shared: Arc::new(Connection { options, members, runtime }) });
+                }
+                Ok((at, Err(Probed::Silent(reason)))) => {
+                    silent.push(format!("{} ({reason})", members[at].address));
+                }
+                Ok((_, Err(Probed::Wrong(error)))) => wrong = Some(error),
+                // It has panicked, which the others need not.
+                Err(_) => {}
+            }
         }
-        let patience = options.timeout;
-        let judge = |failed: Failed| judged(&failed, &address, &options);
-        let client = within(patience, Client::connect(&all, Some(wanted))).await.map_err(judge)?;
-        let etcd = Self { client, shared: Arc::new(Connection { options: options.clone(), runtime }) };
-        etcd.check(&address, patience).await?;
-        Ok(etcd)
-    }
-
-    async fn check(&self, address: &str, patience: Duration) -> Result<(), ConnectError> {
-        let options = &self.shared.options;
-        let judge = |failed: Failed| judged(&failed, address, options);
-        let address = address.to_owned();
-        let mut client = self.client();
-        let status = within(patience, client.status()).await.map_err(judge)?;
-        let mut numbers = status.version().split('.').map(|part| part.parse().unwrap_or(0));
-        if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
-            return Err(ConnectError::TooOld { address, version: status.version().to_owned() });
-        }
-        if status.is_learner() {
-            let reason = "it is a learner, which only follows; name members that vote".to_owned();
-            return Err(ConnectError::ReadOnly { address, reason });
-        }
-        if let Some(alarm) = status.errors().iter().find(|error| error.contains("NOSPACE")) {
-            let reason = format!("its space is used up ({alarm}); compact, defragment and disarm the alarm");
-            return Err(ConnectError::ReadOnly { address, reason });
-        }
-        within(patience, client.get(self.key("documents/"), None)).await.map_err(judge)?;
-        Ok(())
-    }
-
-    pub(crate) fn client(&self) -> Client {
-        self.client.clone()
+        Err(wrong.unwrap_or_else(|| ConnectError::Unreachable { tried: silent.join(", ") }))
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
         &self.shared.runtime
     }
 
-    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
-        [self.shared.options.below().as_bytes(), name.as_bytes()].concat()
+    pub(crate) fn members(&self) -> &Arc<Members> {
+        &self.shared.members
     }
 
-    pub(crate) async fn ask<T>(&self, exchange: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
-        within(self.shared.options.timeout, exchange).await
+    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
+        key(&self.shared.options, name)
+    }
+
+    /// Makes an exchange that does no harm if it is executed twice.
+    pub(crate) async fn ask<T, X>(&self, exchange: impl Fn(Client) -> X) -> Result<T, Failed>
+    where
+        X: Future<Output = Result<T, Error>>,
+    {
+        Ok(self.exchange(true, exchange).await?.value)
+    }
+
+    /// Makes an exchange that must not be executed twice.
+    pub(crate) async fn ask_once<T, X>(&self, exchange: impl Fn(Client) -> X) -> Result<T, Failed>
+    where
+        X: Future<Output = Result<T, Error>>,
+    {
+        Ok(self.exchange(false, exchange).await?.value)
+    }
+
+    /// Makes an exchange; again, with another member, if one cannot be reached, and if it `may_repeat`, also if one has
+    /// broken off or is silent.
+    pub(crate) async fn exchange<T, X>(
+        &self,
+        may_repeat: bool,
+        exchange: impl Fn(Client) -> X,
+    ) -> Result<Answer<T>, Failed>
+    where
+        X: Future<Output = Result<T, Error>>,
+    {
+        let members = &self.shared.members;
+        let most = TRIES.max(members.len());
+        let tries = async {
+            let mut repeated = false;
+            let mut tried = 0;
+            loop {
+                tried += 1;
+                let (used, client) = members.used().await.map_err(Failed::Engine)?;
+                let mut asked = pin!(exchange(client));
+                let answer = tokio::select! {
+                    biased;
+                    answer = &mut asked => Some(answer),
+                    () = members.silent(used) => None,
+                };
+                let answer = match answer {
+                    None if may_repeat && tried < most => {
+                        repeated = true;
+                        continue;
+                    }
+                    None => asked.await,
+                    Some(answer) => answer,
+                };
+                let failed = match answer {
+                    Ok(value) => return Ok(Answer { value, repeated }),
+                    Err(error) => Failed::Engine(error),
+                };
+                if !failed.may_pass() {
+                    return Err(failed);
+                }
+                // Begun also if this exchange is not made again: for the next one.
+                let look = members.look();
+                let unsent = failed.is_unsent();
+                if tried == most || !(may_repeat || unsent) || !look.await {
+                    return Err(failed);
+                }
+                repeated |= !unsent;
+            }
+        };
+        let patience = self.shared.options.timeout;
+        timeout(patience, tries).await.unwrap_or(Err(Failed::TimedOut(patience)))
     }
 
     /// Wraps a future that needs the runtime, so that it can be polled on any thread.
     pub(crate) fn later<T>(&self, future: impl Future<Output = T> + Send + 'static) -> Later<T> {
         Box::pin(TokioContext::new(future, self.shared.runtime.clone()))
     }
+}
+
+fn key(options: &EtcdOptions, name: &str) -> Vec<u8> {
+    [options.below().as_bytes(), name.as_bytes()].concat()
+}
+
+fn wanted(options: &EtcdOptions, address: &Address, tls: &TlsOptions) -> ConnectOptions {
+    let mut wanted = ConnectOptions::new()
+        .with_connect_timeout(options.timeout.min(PATIENCE))
+        .with_keep_alive(KEEP_ALIVE, options.timeout)
+        .with_require_leader(true)
+        .with_auto_token_refresh(true);
+    if let Some((user, password)) = &options.user {
+        wanted = wanted.with_user(user, password);
+    }
+    if address.secure {
+        wanted = wanted.with_tls(tls.clone());
+    }
+    wanted
+}
+
+/// Checks a member: what it speaks, whether this program may read, and whether it takes writes.
+async fn probe(
+    address: &Address,
+    tls: &TlsOptions,
+    member: &Member,
+    options: &EtcdOptions,
+) -> Result<(), Probed> {
+    address.check(tls).await?;
+    let address = address.shown.clone();
+    let judge = |failed: Failed| Probed::Wrong(judged(&failed, &address, options));
+    let patience = options.timeout;
+    let mut client = within(patience, member.client()).await.map_err(judge)?;
+    let status = within(patience, client.status()).await.map_err(judge)?;
+    let mut numbers = status.version().split('.').map(|part| part.parse().unwrap_or(0));
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
+        let version = status.version().to_owned();
+        return Err(Probed::Wrong(ConnectError::TooOld { address, version }));
+    }
+    if status.is_learner() {
+        let reason = "it is a learner, which only follows; name members that vote".to_owned();
+        return Err(Probed::Wrong(ConnectError::ReadOnly { address, reason }));
+    }
+    if let Some(alarm) = status.errors().iter().find(|error| error.contains("NOSPACE")) {
+        let reason = format!("its space is used up ({alarm}); compact, defragment and disarm the alarm");
+        return Err(Probed::Wrong(ConnectError::ReadOnly { address, reason }));
+    }
+    within(patience, client.get(key(options, "documents/"), None)).await.map_err(judge)?;
+    Ok(())
 }
 
 async fn within<T>(
@@ -301,18 +410,6 @@ enum Probed {
     Wrong(ConnectError),
 }
 
-pub(crate) async fn any(addresses: &[Address], tls: &TlsOptions) -> Result<(), ConnectError> {
-    let (mut wrong, mut silent) = (None, Vec::new());
-    for address in addresses {
-        match address.check(tls).await {
-            Ok(()) => return Ok(()),
-            Err(Probed::Silent(reason)) => silent.push(format!("{} ({reason})", address.shown)),
-            Err(Probed::Wrong(error)) => wrong = Some(error),
-        }
-    }
-    Err(wrong.unwrap_or_else(|| ConnectError::Unreachable { tried: silent.join(", ") }))
-}
-
 /// Why one exchange failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
@@ -346,7 +443,23 @@ impl Failed {
         }
     }
 
-    /// Returns whether another member may answer a retry. Only for requests that change nothing.
+    /// Returns whether nothing was sent, because no connection could be made.
+    pub(crate) fn is_unsent(&self) -> bool {
+        let mut source = match self {
+            Self::Engine(Error::GRpcStatus(status)) => status.source(),
+            Self::Engine(error) => error.source(),
+            _ => None,
+        };
+        while let Some(error) = source {
+            if error.is::<tonic::ConnectError>() {
+                return true;
+            }
+            source = error.source();
+        }
+        false
+    }
+
+    /// Returns whether another member may answer.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Engine(Error::GRpcStatus(status)) => {

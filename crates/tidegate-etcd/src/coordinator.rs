@@ -4,12 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, WatchOptions};
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse, WatchOptions,
+};
 use parking_lot::Mutex;
 use tidegate::cluster::{Coordinator, CoordinatorError, Document, Member};
 use tidegate::store::Later;
 
 use crate::connect::{Etcd, Failed};
+use crate::map::execute;
 
 /// The size limit of a document: by default etcd accepts requests of up to 1.5 MiB.
 const LARGEST: usize = 1 << 20;
@@ -78,13 +81,20 @@ impl EtcdCoordinator {
                 Err(why) => return Err(why),
             }
         }
-        let mut client = self.etcd.client();
         let seconds = i64::try_from(self.keeps.as_secs()).unwrap_or(i64::MAX);
-        let lease = self.etcd.ask(client.lease_grant(seconds, None)).await?.id();
-        let value = Member::encode(&name, &report);
+        // Executed twice, it leaves one behind that nobody uses.
+        let lease =
+            self.etcd.ask(async |mut client: Client| client.lease_grant(seconds, None).await).await?.id();
+        let (key, value) = (self.member_key(lease), Member::encode(&name, &report));
         let options = PutOptions::new().with_lease(lease);
-        let put = self.etcd.ask(client.put(self.member_key(lease), value, Some(options))).await?;
-        let joined = put.header().map_or(0, etcd_client::ResponseHeader::revision);
+        // Executed twice, the key keeps the revision at which it was made, which is read with it.
+        let put = Txn::new().and_then([TxnOp::put(key.clone(), value, Some(options)), TxnOp::get(key, None)]);
+        let put = self.etcd.ask(|client| execute(client, put.clone())).await?;
+        let made = put.op_responses().into_iter().find_map(|response| match response {
+            TxnOpResponse::Get(got) => got.kvs().first().map(KeyValue::create_revision),
+            _ => None,
+        });
+        let joined = made.unwrap_or(0);
         *self.mine.lock() = Some(Membership { lease, joined, name, report });
         Ok(number(joined))
     }
@@ -104,9 +114,9 @@ impl EtcdCoordinator {
     }
 
     async fn try_to_renew(&self, held: &Membership, report: &[u8]) -> Result<(), CoordinatorError> {
-        let mut client = self.etcd.client();
         // A new stream each time, so that an answer is not taken for a later one's.
-        match self.etcd.ask(client.lease_keep_alive(held.lease)).await {
+        let renew = async |mut client: Client| client.lease_keep_alive(held.lease).await;
+        match self.etcd.ask(renew).await {
             Ok(_) => {}
             Err(failed) if failed.is_lease_gone() => return Err(self.forgotten()),
             Err(failed) => return Err(failed.into()),
@@ -119,7 +129,7 @@ impl EtcdCoordinator {
             let options = PutOptions::new().with_lease(held.lease);
             renewal = renewal.and_then([TxnOp::put(key, Member::encode(&held.name, report), Some(options))]);
         }
-        match self.etcd.ask(client.txn(renewal)).await {
+        match self.etcd.ask(|client| execute(client, renewal.clone())).await {
             Ok(answer) if answer.succeeded() => Ok(()),
             // Another client has deleted the key.
             Ok(_) => Err(self.forgotten()),
@@ -130,8 +140,8 @@ impl EtcdCoordinator {
 
     async fn leave_now(self) -> Result<(), CoordinatorError> {
         let Some(held) = self.mine.lock().take() else { return Ok(()) };
-        let mut client = self.etcd.client();
-        match self.etcd.ask(client.lease_revoke(held.lease)).await {
+        let revoke = async |mut client: Client| client.lease_revoke(held.lease).await;
+        match self.etcd.ask(revoke).await {
             Ok(_) => Ok(()),
             Err(failed) if failed.is_lease_gone() => Ok(()),
             Err(failed) => Err(failed.into()),
@@ -139,10 +149,9 @@ impl EtcdCoordinator {
     }
 
     async fn all_members(self) -> Result<Vec<Member>, CoordinatorError> {
-        let mut client = self.etcd.client();
-        let key = self.etcd.key("members/");
-        let options = GetOptions::new().with_prefix();
-        let mut got = self.etcd.ask(client.get(key, Some(options))).await?;
+        let (key, options) = (self.etcd.key("members/"), GetOptions::new().with_prefix());
+        let get = async |mut client: Client| client.get(key.as_slice(), Some(options.clone())).await;
+        let mut got = self.etcd.ask(get).await?;
         let mut members: Vec<Member> = got
             .take_kvs()
             .into_iter()
@@ -156,8 +165,8 @@ impl EtcdCoordinator {
     }
 
     async fn read_at(&self, key: Vec<u8>) -> Result<(Document, i64), Failed> {
-        let mut client = self.etcd.client();
-        let mut got = self.etcd.ask(client.get(key, None)).await?;
+        let get = async |mut client: Client| client.get(key.as_slice(), None).await;
+        let mut got = self.etcd.ask(get).await?;
         let at = got.header().map_or(0, etcd_client::ResponseHeader::revision);
         Ok((got.take_kvs().pop().map_or_else(Document::default, document), at))
     }
@@ -179,8 +188,9 @@ impl EtcdCoordinator {
         let version = i64::try_from(version).unwrap_or(i64::MAX);
         let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, version);
         let put = TxnOp::put(key, bytes, None);
-        let mut client = self.etcd.client();
-        let answer = self.etcd.ask(client.txn(Txn::new().when([unchanged]).and_then([put]))).await?;
+        let txn = Txn::new().when([unchanged]).and_then([put]);
+        // Executed twice, it would lose against itself.
+        let answer = self.etcd.ask_once(|client| execute(client, txn.clone())).await?;
         let written = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         Ok(answer.succeeded().then_some(number(written)))
     }
@@ -190,12 +200,19 @@ impl EtcdCoordinator {
         if read.version != seen {
             return Ok(read);
         }
-        let mut client = self.etcd.client();
         // From the revision after the one read, so that no change is missed.
         let options = WatchOptions::new().with_start_revision(at + 1);
-        let mut watch = self.etcd.ask(client.watch(key, Some(options))).await?;
+        let members = self.etcd.members();
+        let (used, _) = members.used().await.map_err(Failed::Engine)?;
+        let begin = async |mut client: Client| client.watch(key.as_slice(), Some(options.clone())).await;
+        let mut watch = self.etcd.ask(begin).await?;
         loop {
-            let Some(told) = watch.message().await.map_err(Failed::Engine)? else {
+            let told = tokio::select! {
+                told = watch.message() => told.map_err(Failed::Engine)?,
+                // Its watch may be as silent as the member.
+                () = members.left(used) => None,
+            };
+            let Some(told) = told else {
                 let reason = "etcd: the watch has ended".to_owned();
                 return Err(CoordinatorError::Unavailable { reason });
             };

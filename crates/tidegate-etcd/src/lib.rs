@@ -26,6 +26,7 @@
 mod connect;
 mod coordinator;
 mod map;
+mod members;
 mod options;
 
 pub use connect::Etcd;

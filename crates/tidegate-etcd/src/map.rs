@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{Client, Compare, CompareOp, Error, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tidegate::Tick;
@@ -13,13 +13,10 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write, Written};
 use tokio::sync::watch;
 
-use crate::connect::{Etcd, Failed};
+use crate::connect::{Answer, Etcd, Failed};
 
 /// The length of a cell's name: 192 bits of the key's SHA-256, for which no collision can be found.
 const NAME: usize = 24;
-
-/// How often a read is tried: if one member of the cluster does not answer, another may.
-const TRIES: usize = 3;
 
 /// Cells in etcd: one transaction reads all keys of a step. Another one compares their revisions and writes them, or
 /// reads them again.
@@ -72,15 +69,7 @@ impl EtcdMap {
     async fn read_all(&self, names: &[Vec<u8>]) -> Result<Read, Failed> {
         let gets: Vec<TxnOp> = names.iter().map(|name| TxnOp::get(name.clone(), None)).collect();
         let txn = Txn::new().and_then(gets);
-        let mut tries = 0;
-        let response = loop {
-            tries += 1;
-            let mut client = self.etcd.client();
-            match self.etcd.ask(client.txn(txn.clone())).await {
-                Err(failed) if tries < TRIES && failed.may_pass() => {}
-                answer => break answer?,
-            }
-        };
+        let response = self.etcd.ask(|client| execute(client, txn.clone())).await?;
         Ok(read_of(&response))
     }
 
@@ -119,11 +108,20 @@ impl EtcdMap {
                 }
             });
         }
-        let mut client = self.etcd.client();
         let txn = Txn::new().when(compares).and_then(puts).or_else(gets);
-        let answer = self.etcd.ask(client.txn(txn)).await?;
-        Ok(if answer.succeeded() { Written::All } else { Written::Nothing(Some(read_of(&answer))) })
+        // Of two equal transactions at most one succeeds: both compare the same revisions.
+        let Answer { value, repeated } =
+            self.etcd.exchange(true, |client| execute(client, txn.clone())).await?;
+        Ok(match value.succeeded() {
+            true => Written::All,
+            false if repeated => Written::Unknown(Some(read_of(&value))),
+            false => Written::Nothing(Some(read_of(&value))),
+        })
     }
+}
+
+pub(crate) async fn execute(mut client: Client, txn: Txn) -> Result<TxnResponse, Error> {
+    client.txn(txn).await
 }
 
 fn read_of(response: &TxnResponse) -> Read {
@@ -201,9 +199,10 @@ impl Leases {
             let (told, granted) = watch::channel(None);
             let etcd = self.etcd.clone();
             self.etcd.runtime().spawn(async move {
-                let mut client = etcd.client();
                 let lasts = i64::try_from(lasts).unwrap_or(i64::MAX);
-                let granted = etcd.ask(client.lease_grant(lasts, None)).await;
+                // Executed twice, it leaves one behind that nobody uses.
+                let grant = async |mut client: Client| client.lease_grant(lasts, None).await;
+                let granted = etcd.ask(grant).await;
                 let _ =
                     told.send(Some(granted.map(|granted| granted.id()).map_err(|failed| failed.reason())));
             });

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use server::Server;
+use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{ByteMap as _, CasStore, Charge, Op, Step, Store as _, Write};
 use tidegate::{Cost, Quota, Tick};
-use tidegate_etcd::{Etcd, EtcdMap};
-use tidegate_testkit::{Fault, FaultyProxy, charge_under_faults, runtime, within};
+use tidegate_etcd::{Etcd, EtcdMap, EtcdOptions};
+use tidegate_testkit::{EtcdServer, Fault, FaultyProxy, charge_under_faults, free_port, runtime, within};
+use tokio::runtime::Runtime;
 
 const NOW: Tick = Tick::from_secs(1_000_000);
 
@@ -61,4 +63,116 @@ fn a_write_that_is_given_up_leaves_no_lease_behind() {
     within("what was asked for is granted", || leases() > 0);
     // Two if a stretch of time ended between the tries.
     assert!(leases() <= 2, "{} leases", leases());
+}
+
+/// One connection over all addresses asked a dead one each second time.
+#[test]
+fn a_dead_address_in_the_list_costs_no_request() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let quota = Arc::new(Quota::per_day(1_000_000).fixed_window().unwrap());
+    let (live, dead) = (server.url().to_owned(), format!("http://127.0.0.1:{}", free_port()));
+    for (urls, prefix) in [([&live, &dead], "last"), ([&dead, &live], "first")] {
+        let options = EtcdOptions::new(urls.map(String::as_str)).prefix(prefix);
+        let store = runtime.block_on(Etcd::connect(options)).unwrap().store();
+        let answered = (0..50).filter(|_| execute(&store, Op::Take, &quota).is_some()).count();
+        assert_eq!(answered, 50, "the dead address is {prefix}");
+    }
+}
+
+/// A cluster of three, each member behind a proxy.
+struct Three {
+    members: [EtcdServer; 3],
+    proxies: [FaultyProxy; 3],
+}
+
+impl Three {
+    fn start() -> Option<Self> {
+        let members = EtcdServer::start_three(&["--unsafe-no-fsync", "--strict-reconfig-check=false"])?;
+        let proxies = members.each_ref().map(|member| FaultyProxy::before(member.addr()).unwrap());
+        Some(Self { members, proxies })
+    }
+
+    fn one_that(&self, leads: bool) -> usize {
+        self.members.iter().position(|member| member.leader() == Some(leads)).unwrap()
+    }
+
+    /// Connects to all members, but so that this one is asked: the others are away until then.
+    fn store_that_asks(&self, which: usize, runtime: &Runtime) -> CasStore<EtcdMap> {
+        let others = || self.proxies.iter().enumerate().filter(|(at, _)| *at != which);
+        others().for_each(|(_, proxy)| proxy.set(Fault::Cut));
+        let urls = self.proxies.each_ref().map(|proxy| format!("http://{}", proxy.addr()));
+        let etcd = runtime.block_on(Etcd::connect(EtcdOptions::new(urls).prefix("three"))).unwrap();
+        others().for_each(|(_, proxy)| proxy.set(Fault::None));
+        etcd.store()
+    }
+}
+
+/// Steps go to another member when theirs dies, and what was answered is charged once.
+#[test]
+fn a_killed_follower_fails_no_step_and_a_killed_leader_only_until_the_next_is_elected() {
+    let Some(mut three) = Three::start() else { return };
+    let runtime = runtime();
+    let quota = Arc::new(Quota::per_day(1_000_000).fixed_window().unwrap());
+    let follower = three.one_that(false);
+    let store = three.store_that_asks(follower, &runtime);
+    let mut taken = 0;
+    let mut takes = || {
+        execute(&store, Op::Take, &quota)
+            .inspect(|left| {
+                taken += 1;
+                assert_eq!(*left, 1_000_000 - taken, "each is charged once");
+            })
+            .is_some()
+    };
+    assert!(takes());
+    three.members[follower].kill();
+    assert!((0..20).all(|_| takes()), "a follower was killed");
+    three.members[follower].start_again();
+    within("the follower is back", || three.members[follower].leader().is_some());
+    let leader = three.one_that(true);
+    let asks_leader = three.store_that_asks(leader, &runtime);
+    assert!(execute(&asks_leader, Op::Peek, &quota).is_some());
+    three.members[leader].kill();
+    within("another leads", || execute(&asks_leader, Op::Peek, &quota).is_some());
+    let both = |store| execute(store, Op::Peek, &quota).is_some();
+    assert!((0..20).all(|_| both(&asks_leader) && both(&store)), "the leader was killed");
+}
+
+/// The member that is asked is removed from the cluster, and a new one comes to its address.
+#[test]
+fn members_that_are_removed_and_added_fail_no_step() {
+    let Some(three) = Three::start() else { return };
+    let runtime = runtime();
+    let quota = Arc::new(Quota::per_day(1_000_000).fixed_window().unwrap());
+    let (leader, follower) = (three.one_that(true), three.one_that(false));
+    let store = three.store_that_asks(follower, &runtime);
+    let takes = || (0..20).all(|_| execute(&store, Op::Take, &quota).is_some());
+    assert!(takes());
+    three.members[leader].remove(&three.members[follower]);
+    assert!(takes(), "the member was removed");
+    let added = three.members[leader].add(&["--unsafe-no-fsync"]);
+    three.proxies[follower].lead_to(added.addr());
+    // The only one that is left for this process.
+    for (at, proxy) in three.proxies.iter().enumerate() {
+        proxy.set(if at == follower { Fault::None } else { Fault::Cut });
+    }
+    assert!(takes(), "the new member answers");
+}
+
+/// A member that stands still, or is cut off without a word, closes no connection.
+#[test]
+fn a_silent_member_is_left_within_the_deadline_of_a_step() {
+    let Some(three) = Three::start() else { return };
+    let runtime = runtime();
+    let quota = Arc::new(Quota::per_day(1_000_000).fixed_window().unwrap());
+    let follower = three.one_that(false);
+    let store = three.store_that_asks(follower, &runtime);
+    assert_eq!(execute(&store, Op::Take, &quota), Some(999_999));
+    three.proxies[follower].set(Fault::Stall);
+    let begun = SystemClock::new();
+    let before = begun.now();
+    assert_eq!(execute(&store, Op::Take, &quota), Some(999_998));
+    let took = begun.now().since(before);
+    assert!(took < Duration::from_millis(250), "{took:?}");
 }

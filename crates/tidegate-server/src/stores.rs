@@ -258,6 +258,24 @@ mod password {
     }
 }
 
+/// Returns what to do about a certificate that was not accepted, in the terms of the file; `reason` is what the TLS
+/// library says of it.
+#[cfg(any(feature = "redis", feature = "etcd"))]
+fn remedy(reason: &str) -> &'static str {
+    if reason.contains("CaUsedAsEndEntity") {
+        "the engine uses the certificate of an authority as its own (CA:TRUE): give it one that the authority has signed, \
+         or make a self-signed one with `openssl req -x509 -addext basicConstraints=critical,CA:FALSE`, and name that \
+         in ca_file"
+    } else if reason.contains("UnknownIssuer") || reason.contains("BadSignature") {
+        "no authority in ca_file, or without it of the system, has signed the engine's certificate: name the file with \
+         that authority, or with the certificate itself if it is self-signed, as ca_file: /etc/tidegate/ca.pem"
+    } else if reason.contains("not valid for name") || reason.contains("NotValidForName") {
+        "store.url names another host than the engine's certificate: write a name that it has"
+    } else {
+        "look at ca_file, cert_file and key_file"
+    }
+}
+
 #[cfg(feature = "etcd")]
 mod etcd {
     //! Opens the store on etcd.
@@ -270,7 +288,7 @@ mod etcd {
 
     use super::dial::{Attempt, Dial, Dialled, Failed, MEMBERS_KEPT};
     use super::opened::OpenStoreError;
-    use super::password;
+    use super::{password, remedy};
 
     const KIND: &str = "etcd";
 
@@ -304,6 +322,10 @@ mod etcd {
                 Failed::Away(reason)
             }
             ConnectError::Address { .. } => Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason }),
+            ConnectError::Certificate { address, reason } => {
+                let reason = format!("no TLS with {address}: {reason}; {}", remedy(reason));
+                Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason })
+            }
             _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
         }
     }
@@ -356,6 +378,27 @@ mod zookeeper {
                 Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
             }
             _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
+        }
+    }
+}
+
+#[cfg(all(test, any(feature = "redis", feature = "etcd")))]
+mod tests {
+    use super::remedy;
+
+    /// The words are those of the TLS library; a self-signed certificate by `openssl req -x509` is an authority's.
+    #[test]
+    fn a_certificate_that_is_not_accepted_has_a_remedy() {
+        for (reason, part) in [
+            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "CA:FALSE"),
+            ("invalid peer certificate: UnknownIssuer", "ca_file: /etc/tidegate/ca.pem"),
+            (
+                "invalid peer certificate: certificate not valid for name \"a\"",
+                "store.url names another host",
+            ),
+            ("received fatal alert: CertificateRequired", "cert_file and key_file"),
+        ] {
+            assert!(remedy(reason).contains(part), "{reason}: {}", remedy(reason));
         }
     }
 }

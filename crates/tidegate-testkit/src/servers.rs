@@ -142,7 +142,7 @@ impl RedisServer {
 
 // A real etcd server for tests.
 
-/// An etcd of one member on a port of loopback.
+/// A member of an etcd on a port of loopback; mostly the only one.
 #[derive(Debug)]
 pub struct EtcdServer {
     process: Process,
@@ -157,7 +157,22 @@ impl EtcdServer {
     /// If it does not come up.
     #[must_use]
     pub fn start(options: &[&str]) -> Option<Self> {
-        Self::started("http", folder(), options)
+        let alone = [free_port()];
+        Self::started("http", folder(), 0, &alone, options)
+    }
+
+    /// Starts a cluster of three members, and returns once each knows the leader; `None` to skip the test, because etcd
+    /// is not installed.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn start_three(options: &[&str]) -> Option<[Self; 3]> {
+        let peers = [(); 3].map(|()| free_port());
+        let [one, two, three] = [0, 1, 2].map(|at| Self::started("http", folder(), at, &peers, options));
+        let members = [one?, two?, three?];
+        within("the members know their leader", || members.iter().all(|member| member.leader().is_some()));
+        Some(members)
     }
 
     /// Starts a server that speaks TLS with a self-signed certificate, and returns the certificate too, in PEM.
@@ -173,20 +188,28 @@ impl EtcdServer {
         std::fs::write(&key, made.signing_key.serialize_pem()).expect("the folder is the test's own");
         let (certificate, key) = (certificate.to_string_lossy(), key.to_string_lossy());
         let options = ["--cert-file", &*certificate, "--key-file", &*key];
-        let server = Self::started("https", folder, &options)?;
+        let server = Self::started("https", folder, 0, &[free_port()], &options)?;
         Some((server, made.cert.pem().into_bytes()))
     }
 
-    fn started(scheme: &str, folder: TempDir, options: &[&str]) -> Option<Self> {
+    /// Starts the member whose port for the others is `peers[at]`.
+    fn started(scheme: &str, folder: TempDir, at: usize, peers: &[u16], options: &[&str]) -> Option<Self> {
+        let all: Vec<String> = peers.iter().map(|port| format!("m{port}=http://127.0.0.1:{port}")).collect();
+        Self::started_among(scheme, folder, &all.join(","), peers[at], options)
+    }
+
+    /// Starts the member whose port for the others is `port`, and whose name ends in it.
+    fn started_among(scheme: &str, folder: TempDir, all: &str, port: u16, options: &[&str]) -> Option<Self> {
         let program = program("etcd", "etcd-server")?;
         let addr: SocketAddr = ([127, 0, 0, 1], free_port()).into();
-        let (url, peers) = (format!("{scheme}://{addr}"), format!("http://127.0.0.1:{}", free_port()));
+        let url = format!("{scheme}://{addr}");
+        let (name, peer) = (format!("m{port}"), &*format!("http://127.0.0.1:{port}"));
         let mut command = Command::new(program);
         command
-            .args(["--name", "one", "--initial-cluster", &format!("one={peers}"), "--data-dir"])
+            .args(["--name", &name, "--initial-cluster", all, "--data-dir"])
             .arg(folder.path().join("data"))
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer])
             .args(options)
             .env_remove("ETCD_DATA_DIR");
         let server = Self { process: Process::start(command, folder), addr, url };
@@ -222,6 +245,53 @@ impl EtcdServer {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Returns whether this member leads; `None` while it knows no leader.
+    #[must_use]
+    pub fn leader(&self) -> Option<bool> {
+        let (mine, leader) = self.own_and_leaders_id()?;
+        (leader != 0).then_some(mine == leader)
+    }
+
+    fn own_and_leaders_id(&self) -> Option<(u64, u64)> {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]);
+        let output = command.args(["endpoint", "status", "-w", "fields"]).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let number =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        Some((number("\"MemberID\" :")?, number("\"Leader\" :")?))
+    }
+
+    /// Removes another member from this one's cluster; that one then ends.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn remove(&self, other: &Self) {
+        let (id, _) = other.own_and_leaders_id().expect("it answers");
+        self.ctl(&["member", "remove", &format!("{id:x}")]);
+    }
+
+    /// Adds a new member to this one's cluster, and returns it once it knows the leader.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn add(&self, options: &[&str]) -> Self {
+        let port = free_port();
+        let told = self.ctl(&[
+            "member",
+            "add",
+            &format!("m{port}"),
+            &format!("--peer-urls=http://127.0.0.1:{port}"),
+        ]);
+        let all = told.lines().find_map(|line| line.strip_prefix("ETCD_INITIAL_CLUSTER="));
+        let all = all.expect("etcdctl tells all members").trim_matches('"');
+        let options = [&["--initial-cluster-state", "existing"], options].concat();
+        let added = Self::started_among("http", folder(), all, port, &options).expect("etcd is installed");
+        within("the new member knows the leader", || added.leader().is_some());
+        added
     }
 
     /// Returns the output of `etcdctl`.
@@ -261,26 +331,61 @@ impl ZooKeeperServer {
     /// If it does not come up.
     #[must_use]
     pub fn start() -> Option<Self> {
+        let server = Self::started("org.apache.zookeeper.server.ZooKeeperServerMain", "")?;
+        server.until_up();
+        Some(server)
+    }
+
+    /// Starts an ensemble of three servers that do not sync to the disk, and returns once they serve; `None` to skip the test, because ZooKeeper is
+    /// not installed.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn start_three() -> Option<[Self; 3]> {
+        let peers: String = (1..4)
+            .map(|id| format!("server.{id}=127.0.0.1:{}:{}\n", free_port(), free_port()))
+            .chain(["initLimit=25\nsyncLimit=10\n".to_owned()])
+            .collect();
+        let [one, two, three] = [1, 2, 3].map(|id| {
+            let main = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+            Self::started(main, &format!("{peers}# {id}\n"))
+        });
+        let servers = [one?, two?, three?];
+        servers.iter().for_each(Self::until_up);
+        Some(servers)
+    }
+
+    /// Starts a server. The last line of further settings is `# ID` in an ensemble.
+    fn started(main: &str, further: &str) -> Option<Self> {
         if !Path::new(JAR).exists() {
             missing("ZooKeeper", "zookeeper");
             return None;
         }
         let (java, folder, port) = (program("java", "default-jre-headless")?, folder(), free_port());
-        let config = folder.path().join("zoo.cfg");
+        let (config, data) = (folder.path().join("zoo.cfg"), folder.path().join("data"));
         let settings = format!(
             "tickTime=200\ndataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
-             minSessionTimeout=400\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n",
-            folder.path().join("data").display()
+             minSessionTimeout=400\nmaxSessionTimeout=60000\nmaxClientCnxns=0\n{further}",
+            data.display()
         );
         std::fs::write(&config, settings).expect("the folder is the test's own");
         let mut command = Command::new(java);
-        command
-            .args(["-Xmx256m", "-XX:+UseSerialGC", "-cp", JAR])
-            .arg("org.apache.zookeeper.server.ZooKeeperServerMain")
-            .arg(&config);
-        let server = Self { process: Process::start(command, folder), addr: ([127, 0, 0, 1], port).into() };
-        server.until_up();
-        Some(server)
+        if let Some((_, id)) = further.rsplit_once("# ") {
+            // Three that sync to one disk wait for each other.
+            command.arg("-Dzookeeper.forceSync=no");
+            std::fs::create_dir(&data).expect("the folder is the test's own");
+            std::fs::write(data.join("myid"), id).expect("the folder is the test's own");
+        }
+        command.args(["-Xmx256m", "-XX:+UseSerialGC", "-cp", JAR, main]).arg(&config);
+        Some(Self { process: Process::start(command, folder), addr: ([127, 0, 0, 1], port).into() })
+    }
+
+    /// Returns whether this server leads an ensemble.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        crate::process::tcp_answer(self.addr, b"srvr")
+            .is_some_and(|answer| String::from_utf8_lossy(&answer).contains("Mode: leader"))
     }
 
     fn until_up(&self) {

@@ -5,9 +5,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
-use tidegate::Tick;
-use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::cluster::CoordinatorError;
 use tidegate::store::{Later, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,48 +12,34 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::context::TokioContext;
-use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
 use crate::layout::Paths;
 use crate::options::{ConnectError, OLDEST, ZooKeeperOptions, without_credentials};
+use crate::servers::Servers;
 
-/// The timeout of the session for cells. No ephemeral node depends on it.
-const SESSION: Duration = Duration::from_secs(10);
-
-/// The pause after a failed attempt to make a session.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How often an exchange is made at most, in an ensemble of up to as many servers.
+const TRIES: usize = 3;
 
 /// A connection to a ZooKeeper ensemble. Clones share it; it reconnects by itself, on the runtime on which it was made.
 #[derive(Clone)]
 pub struct ZooKeeper {
-    shared: Arc<Session>,
+    shared: Arc<Connection>,
 }
 
-struct Session {
+struct Connection {
     options: ZooKeeperOptions,
     paths: Paths,
     /// Drives the connection; answers may be awaited anywhere.
     runtime: Handle,
-    client: RwLock<Client>,
-    renewal: Mutex<Renewal>,
-    clock: SystemClock,
+    servers: Arc<Servers>,
 }
 
-#[derive(Debug, Default)]
-struct Renewal {
-    under_way: bool,
-    /// Until when no attempt is made, after one has failed.
-    pause: Tick,
-}
-
-/// Ends a renewal when dropped, also if it panics.
-struct UnderWay<'s>(&'s Session);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        let pause = self.0.clock.now().after(PAUSE);
-        *self.0.renewal.lock() = Renewal { under_way: false, pause };
-    }
+/// An answer of a server.
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    /// Whether the exchange may have been executed before, by a server that did not answer.
+    pub(crate) repeated: bool,
 }
 
 impl fmt::Debug for ZooKeeper {
@@ -85,27 +68,19 @@ impl ZooKeeper {
         }
         check_path(&options.path)?;
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        any(&options.addresses).await?;
+        let servers = Servers::connect(&options, runtime.clone()).await?;
+        let paths = Paths::below(&options.below());
         let made = async {
-            let client = session(&options, SESSION).await?;
-            let paths = Paths::below(&options.below());
+            let client = servers.used().await?.client;
             for path in [&paths.cells, &paths.members, &paths.documents, &paths.sweep] {
                 within(options.timeout, client.mkdir(path, &persistent(&options))).await?;
             }
             // Existing nodes may belong to another user.
             within(options.timeout, client.list_children(&paths.documents)).await?;
-            Ok((client, paths))
+            Ok(())
         };
-        let (client, paths) = made.await.map_err(|failed: Failed| judged(&failed, &options))?;
-        let shared = Session {
-            paths,
-            runtime,
-            client: RwLock::new(client),
-            renewal: Mutex::default(),
-            clock: SystemClock::new(),
-            options,
-        };
-        Ok(Self { shared: Arc::new(shared) })
+        made.await.map_err(|failed: Failed| judged(&failed, &options))?;
+        Ok(Self { shared: Arc::new(Connection { options, paths, runtime, servers }) })
     }
 
     pub(crate) fn paths(&self) -> &Paths {
@@ -116,6 +91,11 @@ impl ZooKeeper {
         &self.shared.runtime
     }
 
+    #[cfg(test)]
+    pub(crate) fn servers(&self) -> &Arc<Servers> {
+        &self.shared.servers
+    }
+
     pub(crate) fn persistent(&self) -> CreateOptions<'static> {
         persistent(&self.shared.options)
     }
@@ -124,48 +104,47 @@ impl ZooKeeper {
         CreateMode::Ephemeral.with_acls(acls(&self.shared.options))
     }
 
-    /// Returns a client with a session. A disconnected one would queue requests without bound.
-    ///
-    /// After a session has ended, the first caller has a new one made by a task, and waits; others get an error at
-    /// once.
+    /// Returns a client with a session.
     pub(crate) async fn client(&self) -> Result<Client, Failed> {
-        let client = self.shared.client.read().clone();
-        match client.state() {
-            SessionState::Disconnected => Err(Failed::Disconnected),
-            state if !state.is_terminated() => Ok(client),
-            _ if !self.begin_renewal() => Err(Failed::Disconnected),
-            _ => {
-                let zookeeper = self.clone();
-                let renewed = self.shared.runtime.spawn(async move { zookeeper.renew().await });
-                renewed.await.unwrap_or(Err(Failed::Disconnected))
-            }
-        }
+        Ok(self.shared.servers.used().await?.client)
     }
 
-    fn begin_renewal(&self) -> bool {
-        let now = self.shared.clock.now();
-        let mut renewal = self.shared.renewal.lock();
-        if renewal.under_way || now < renewal.pause {
-            return false;
-        }
-        renewal.under_way = true;
-        true
-    }
-
-    async fn renew(self) -> Result<Client, Failed> {
-        let _under_way = UnderWay(&self.shared);
-        let client = self.shared.client.read().clone();
-        if !client.state().is_terminated() {
-            // Another task has made a session before this one began.
-            return Ok(client);
-        }
-        let client = self.session(SESSION).await?;
-        *self.shared.client.write() = client.clone();
-        Ok(client)
-    }
-
+    /// Makes a session of its own, with any server; a silent one is left after a fifth of that time.
     pub(crate) async fn session(&self, lasts: Duration) -> Result<Client, Failed> {
-        session(&self.shared.options, lasts).await
+        session(&self.shared.options, &self.shared.options.addresses, lasts).await
+    }
+
+    /// Makes an exchange; again, with another server, if one has broken off or is silent.
+    pub(crate) async fn exchange<T, X>(&self, exchange: impl Fn(Client) -> X) -> Result<Answer<T>, Failed>
+    where
+        X: Future<Output = Result<T, Failed>>,
+    {
+        let servers = &self.shared.servers;
+        let most = TRIES.max(servers.len());
+        let tries = async {
+            for tried in 1.. {
+                let repeated = tried > 1;
+                let used = servers.used().await?;
+                let answer = tokio::select! {
+                    biased;
+                    answer = exchange(used.client.clone()) => answer,
+                    () = servers.silent(used.turn), if tried < most => continue,
+                };
+                match answer {
+                    Err(failed) if failed.may_pass() => {
+                        // Begun also if this exchange is not made again: for the next one.
+                        let look = servers.look();
+                        if tried == most || !look.await {
+                            return Err(failed);
+                        }
+                    }
+                    answer => return Ok(Answer { value: answer?, repeated }),
+                }
+            }
+            Err(Failed::Disconnected)
+        };
+        let patience = self.shared.options.timeout;
+        timeout(patience, tries).await.unwrap_or(Err(Failed::TimedOut(patience)))
     }
 
     pub(crate) async fn ask<T, E>(&self, exchange: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
@@ -181,12 +160,20 @@ impl ZooKeeper {
     }
 }
 
-async fn session(options: &ZooKeeperOptions, lasts: Duration) -> Result<Client, Failed> {
+pub(crate) async fn session(
+    options: &ZooKeeperOptions,
+    addresses: &[String],
+    lasts: Duration,
+) -> Result<Client, Failed> {
     let mut connector = Client::connector().with_session_timeout(lasts).with_fail_eagerly();
+    if addresses.len() > 1 {
+        // The library has no other way to leave a silent server; its default is two fifths.
+        connector = connector.with_connection_timeout(lasts / 5);
+    }
     if let Some((user, password)) = &options.user {
         connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
     }
-    within(options.timeout, connector.connect(&options.addresses.join(","))).await
+    within(options.timeout, connector.connect(&addresses.join(","))).await
 }
 
 async fn within<T, E>(patience: Duration, exchange: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
@@ -238,7 +225,7 @@ fn check_path(path: &str) -> Result<(), ConnectError> {
     Ok(())
 }
 
-fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectError {
+pub(crate) fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectError {
     let address = options.addresses.join(", ");
     match failed {
         Failed::Engine(Error::NoAuth | Error::AuthFailed) => {
@@ -261,24 +248,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The most bytes of an answer that are read.
 const LONGEST: u64 = 4096;
 
-enum Probed {
+pub(crate) enum Probed {
     Silent(String),
     Wrong(ConnectError),
 }
 
-pub(crate) async fn any(addresses: &[String]) -> Result<(), ConnectError> {
-    let (mut wrong, mut silent) = (None, Vec::new());
-    for address in addresses {
-        match probe_one(address).await {
-            Ok(()) => return Ok(()),
-            Err(Probed::Silent(reason)) => silent.push(format!("{address} ({reason})")),
-            Err(Probed::Wrong(error)) => wrong = Some(error),
-        }
-    }
-    Err(wrong.unwrap_or_else(|| ConnectError::Unreachable { tried: silent.join(", ") }))
-}
-
-async fn probe_one(address: &str) -> Result<(), Probed> {
+pub(crate) async fn probe_one(address: &str) -> Result<(), Probed> {
     let mut stream = match timeout(PATIENCE, TcpStream::connect(address)).await {
         Ok(connected) => connected.map_err(|error| Probed::Silent(error.to_string()))?,
         Err(_) => {
@@ -340,6 +315,12 @@ impl Failed {
         }
     }
 
+    /// Returns whether another session may answer.
+    const fn may_pass(&self) -> bool {
+        // The library has no variant of its own for a connection that was reset, or was silent.
+        matches!(self, Self::Engine(Error::ConnectionLoss | Error::Custom(_))) || self.is_over()
+    }
+
     /// Returns whether the session has ended, so that a new one is needed.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self, Self::Engine(Error::SessionExpired | Error::ClientClosed | Error::AuthFailed))
@@ -366,38 +347,7 @@ impl From<Error> for Failed {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_testkit::{Fault, FaultyProxy, ZooKeeperServer, runtime, within};
-
     use super::*;
-
-    /// A caller that came while a new session was being made used to wait for it, and then made an attempt of its own:
-    /// five seconds each, one after the other.
-    #[test]
-    fn while_a_session_is_being_made_others_are_told_at_once() {
-        let (Some(server), Some(other)) = (ZooKeeperServer::start(), ZooKeeperServer::start()) else {
-            return;
-        };
-        let runtime = runtime();
-        let proxy = FaultyProxy::before(server.addr()).unwrap();
-        let options = ZooKeeperOptions::new([proxy.addr().to_string()]);
-        let zookeeper = runtime.block_on(ZooKeeper::connect(options)).unwrap();
-        // The other server does not know the session.
-        proxy.set(Fault::Cut);
-        proxy.lead_to(other.addr());
-        proxy.set(Fault::None);
-        within("the session is over", || zookeeper.shared.client.read().state().is_terminated());
-        proxy.set(Fault::Stall);
-        let made = proxy.connections();
-        let first = zookeeper.clone();
-        let first = runtime.spawn(async move { first.client().await.map(|_| ()) });
-        within("a session is asked for", || proxy.connections() > made);
-        let second = runtime.block_on(zookeeper.client()).map(|_| ());
-        assert!(matches!(second, Err(Failed::Disconnected)), "{second:?}");
-        assert!(!first.is_finished(), "it was told before");
-        assert_eq!(proxy.connections(), made + 1, "and tried nothing of its own");
-        proxy.set(Fault::None);
-        within("a session is made", || runtime.block_on(zookeeper.client()).is_ok());
-    }
 
     #[test]
     fn servers_are_judged_by_what_they_say_of_themselves() {

@@ -29,6 +29,7 @@ mod coordinator;
 mod layout;
 mod map;
 mod options;
+mod servers;
 
 pub use connect::ZooKeeper;
 pub use map::ZooKeeperMap;

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error, MultiReadResult, MultiWriteError};
 
-use crate::connect::{Failed, ZooKeeper};
+use crate::connect::{Answer, Failed, ZooKeeper};
 use crate::layout::{BUCKETS, CellPath, cell_state, encode_cell, is_over};
 
 /// The version of an absent cell.
@@ -25,7 +25,7 @@ const ABSENT: u32 = u32::MAX;
 
 const OLD: i32 = i32::MAX - 1000;
 
-/// How often a read is tried: the first may have to make a bucket, and a read changes nothing.
+/// How often a read is tried: the first may have to make a bucket.
 const TRIES: usize = 3;
 
 /// Cells in ZooKeeper: one request reads all keys of a step, another one checks their versions and writes.
@@ -66,20 +66,21 @@ impl ZooKeeperMap {
     }
 
     async fn read_all(&self, places: &[CellPath]) -> Result<Read, Failed> {
+        let read = async |client: Client| self.try_to_read(&client, places).await;
+        Ok(self.zookeeper.exchange(read).await?.value)
+    }
+
+    async fn try_to_read(&self, client: &Client, places: &[CellPath]) -> Result<Read, Failed> {
         let buckets = buckets_of(places);
         let mut tries = 0;
         loop {
             tries += 1;
-            let client = self.zookeeper.client().await?;
-            let read = match self.zookeeper.ask(self.send_read(&client, &buckets, places)?).await {
-                Err(Failed::Engine(Error::ConnectionLoss)) if tries < TRIES => continue,
-                answer => answer?,
-            };
+            let read = self.send_read(client, &buckets, places)?.await?;
             for (bucket, result) in buckets.iter().zip(&read) {
                 if matches!(result, MultiReadResult::Error { err: Error::NoNode }) && tries < TRIES {
-                    match self.zookeeper.ask(client.create(bucket, &[], &self.zookeeper.persistent())).await {
-                        Ok(_) | Err(Failed::Engine(Error::NodeExists)) => {}
-                        Err(failed) => return Err(failed),
+                    match client.create(bucket, &[], &self.zookeeper.persistent()).await {
+                        Ok(_) | Err(Error::NodeExists) => {}
+                        Err(error) => return Err(error.into()),
                     }
                 }
             }
@@ -109,7 +110,16 @@ impl ZooKeeperMap {
     }
 
     async fn write_all(&self, writes: &[Write]) -> Result<Written, Failed> {
-        let client = self.zookeeper.client().await?;
+        let write = async |client: Client| self.try_to_write(&client, writes).await;
+        // Of two equal writes at most one succeeds: both check the same versions.
+        let Answer { value, repeated } = self.zookeeper.exchange(write).await?;
+        Ok(match value {
+            Written::Nothing(now) if repeated => Written::Unknown(now),
+            value => value,
+        })
+    }
+
+    async fn try_to_write(&self, client: &Client, writes: &[Write]) -> Result<Written, Failed> {
         let places: Vec<CellPath> =
             writes.iter().map(|write| self.zookeeper.paths().place(&write.key)).collect();
         let mut writer = client.new_multi_writer();
@@ -155,12 +165,12 @@ impl ZooKeeperMap {
         }
         // Sent right after the write; its answer is only used if the write has failed.
         let buckets = buckets_of(&places);
-        let (written, read) = (writer.commit(), self.send_read(&client, &buckets, &places)?);
-        match self.zookeeper.ask(written).await {
+        let (written, read) = (writer.commit(), self.send_read(client, &buckets, &places)?);
+        match written.await.map_err(Failed::from) {
             Ok(_) => Ok(Written::All),
             // Another version, a new cell, or a deleted one: in each case nothing was written.
             Err(Failed::Engine(Error::BadVersion | Error::NodeExists | Error::NoNode)) => {
-                let read = self.zookeeper.ask(read).await;
+                let read = read.await.map_err(Failed::from);
                 Ok(Written::Nothing(read.and_then(|read| read_of(&buckets, &places, &read)).ok()))
             }
             Err(failed) => Err(failed),

@@ -19,6 +19,26 @@ impl Limit {
     }
 }
 
+/// The members of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Members {
+    One,
+    /// One, and before it in the nodes' lists an address where nobody is.
+    OneAndDeadAddress,
+    Three,
+}
+
+/// A member of three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Member {
+    /// The one that leads now.
+    Leader,
+    /// The first that follows now.
+    Follower,
+    /// The one with this number.
+    Number(usize),
+}
+
 /// An event of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
@@ -30,6 +50,12 @@ pub(crate) enum Act {
     Kill,
     /// The engine is started again.
     Start,
+    /// A member of the engine is killed.
+    KillMember(Member),
+    /// A member is suspended; [`Act::StartMembers`] resumes it.
+    HoldMember(Member),
+    /// All members that were killed are started, and those that were suspended resumed.
+    StartMembers,
     /// The engine loses all its data.
     Flush,
     /// Redis executes a command.
@@ -82,6 +108,9 @@ pub(crate) struct Row {
     pub(crate) demand: Demand,
     /// The lag of a replica; zero if there is none.
     pub(crate) lag: Duration,
+    pub(crate) members: Members,
+    /// What decides while the engine is gone (`on_store_error`).
+    pub(crate) on_store_error: &'static str,
     /// The time that the engine has to answer (`store.deadline`).
     pub(crate) deadline: Duration,
     /// The events, and when they happen.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tidegate_testkit::{EtcdServer, Fault, FaultyProxy, RedisServer, ZooKeeperServer, within};
 
+use super::act::{Member, Members};
+
 /// The kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -47,19 +49,40 @@ pub(crate) enum Engine {
         replica: Box<RedisServer>,
         wire: FaultyProxy,
     },
-    Etcd(Box<EtcdServer>),
-    ZooKeeper(Box<ZooKeeperServer>),
+    /// All members; those in the second list are killed or suspended.
+    Etcd(Vec<EtcdServer>, Vec<Away>),
+    ZooKeeper(Vec<ZooKeeperServer>, Vec<Away>),
+}
+
+/// A member that does not answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Away {
+    member: usize,
+    killed: bool,
 }
 
 impl Engine {
     /// Starts the engine; prints a message and returns `None` if it is not installed. `lag` is the lag of a replica;
     /// with zero there is none.
-    pub(crate) fn start(kind: Kind, lag: Duration) -> Option<Self> {
+    pub(crate) fn start(kind: Kind, lag: Duration, members: Members) -> Option<Self> {
         match kind {
             Kind::Redis if lag.is_zero() => RedisServer::start(&[]).map(|redis| Self::Redis(Box::new(redis))),
             Kind::Redis => Self::replicated(lag),
-            Kind::Etcd => EtcdServer::start(&["--unsafe-no-fsync"]).map(|etcd| Self::Etcd(Box::new(etcd))),
-            Kind::ZooKeeper => ZooKeeperServer::start().map(|zookeeper| Self::ZooKeeper(Box::new(zookeeper))),
+            Kind::Etcd => {
+                let options = ["--unsafe-no-fsync"];
+                let etcd = match members {
+                    Members::Three => EtcdServer::start_three(&options).map(Vec::from),
+                    _ => EtcdServer::start(&options).map(|etcd| vec![etcd]),
+                };
+                etcd.map(|etcd| Self::Etcd(etcd, Vec::new()))
+            }
+            Kind::ZooKeeper => {
+                let zookeeper = match members {
+                    Members::Three => ZooKeeperServer::start_three().map(Vec::from),
+                    _ => ZooKeeperServer::start().map(|zookeeper| vec![zookeeper]),
+                };
+                zookeeper.map(|zookeeper| Self::ZooKeeper(zookeeper, Vec::new()))
+            }
         }
     }
 
@@ -75,12 +98,12 @@ impl Engine {
         Some(Self::Replicated { master: Box::new(master), replica: Box::new(replica), wire })
     }
 
-    /// Returns the address at which nodes first reach the engine.
-    pub(crate) fn addr(&self) -> SocketAddr {
+    /// Returns the addresses at which nodes first reach the engine.
+    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
         match self {
-            Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.addr(),
-            Self::Etcd(etcd) => etcd.addr(),
-            Self::ZooKeeper(zookeeper) => zookeeper.addr(),
+            Self::Redis(redis) | Self::Replicated { master: redis, .. } => vec![redis.addr()],
+            Self::Etcd(etcd, _) => etcd.iter().map(EtcdServer::addr).collect(),
+            Self::ZooKeeper(zookeeper, _) => zookeeper.iter().map(ZooKeeperServer::addr).collect(),
         }
     }
 
@@ -88,8 +111,8 @@ impl Engine {
     pub(crate) fn signal(&self, signal: &str) {
         match self {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.signal(signal),
-            Self::Etcd(etcd) => etcd.signal(signal),
-            Self::ZooKeeper(zookeeper) => zookeeper.signal(signal),
+            Self::Etcd(etcd, _) => etcd.iter().for_each(|etcd| etcd.signal(signal)),
+            Self::ZooKeeper(zookeeper, _) => zookeeper.iter().for_each(|zookeeper| zookeeper.signal(signal)),
         }
     }
 
@@ -97,8 +120,8 @@ impl Engine {
     pub(crate) fn kill(&mut self) {
         match self {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.kill(),
-            Self::Etcd(etcd) => etcd.kill(),
-            Self::ZooKeeper(zookeeper) => zookeeper.kill(),
+            Self::Etcd(etcd, _) => etcd.iter_mut().for_each(EtcdServer::kill),
+            Self::ZooKeeper(zookeeper, _) => zookeeper.iter_mut().for_each(ZooKeeperServer::kill),
         }
     }
 
@@ -106,8 +129,51 @@ impl Engine {
     pub(crate) fn start_again(&mut self) {
         match self {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.start_again(),
-            Self::Etcd(etcd) => etcd.start_again(),
-            Self::ZooKeeper(zookeeper) => zookeeper.start_again(),
+            Self::Etcd(etcd, _) => etcd.iter_mut().for_each(EtcdServer::start_again),
+            Self::ZooKeeper(zookeeper, _) => zookeeper.iter_mut().for_each(ZooKeeperServer::start_again),
+        }
+    }
+
+    /// Kills or suspends a member.
+    ///
+    /// # Panics
+    /// If the engine has one member only.
+    pub(crate) fn take_away(&mut self, which: Member, killed: bool) {
+        let leads: Vec<bool> = match self {
+            Self::Etcd(etcd, _) => etcd.iter().map(|etcd| etcd.leader() == Some(true)).collect(),
+            Self::ZooKeeper(zookeeper, _) => zookeeper.iter().map(ZooKeeperServer::leads).collect(),
+            _ => panic!("{which:?} is for an engine of three members"),
+        };
+        let member = match which {
+            Member::Leader => leads.iter().position(|leads| *leads),
+            Member::Follower => leads.iter().position(|leads| !leads),
+            Member::Number(member) => Some(member),
+        };
+        let member = member.expect("the members have elected a leader");
+        let how = Away { member, killed };
+        match self {
+            Self::Etcd(etcd, away) if killed => (etcd[member].kill(), away.push(how)).1,
+            Self::Etcd(etcd, away) => (etcd[member].signal("-STOP"), away.push(how)).1,
+            Self::ZooKeeper(zookeeper, away) if killed => (zookeeper[member].kill(), away.push(how)).1,
+            Self::ZooKeeper(zookeeper, away) => (zookeeper[member].signal("-STOP"), away.push(how)).1,
+            _ => {}
+        }
+    }
+
+    /// Starts the members that were killed, and resumes those that were suspended.
+    pub(crate) fn bring_back(&mut self) {
+        match self {
+            Self::Etcd(etcd, away) => away.drain(..).for_each(|Away { member, killed }| match killed {
+                true => etcd[member].start_again(),
+                false => etcd[member].signal("-CONT"),
+            }),
+            Self::ZooKeeper(zookeeper, away) => {
+                away.drain(..).for_each(|Away { member, killed }| match killed {
+                    true => zookeeper[member].start_again(),
+                    false => zookeeper[member].signal("-CONT"),
+                });
+            }
+            _ => {}
         }
     }
 
@@ -118,8 +184,8 @@ impl Engine {
     pub(crate) fn flush(&self) {
         match self {
             Self::Redis(_) | Self::Replicated { .. } => self.command(&["FLUSHALL"]),
-            Self::Etcd(etcd) => drop(etcd.ctl(&["del", "", "--prefix"])),
-            Self::ZooKeeper(_) => panic!("no row of the table flushes it"),
+            Self::Etcd(etcd, _) => drop(etcd[0].ctl(&["del", "", "--prefix"])),
+            Self::ZooKeeper(..) => panic!("no row of the table flushes it"),
         }
     }
 

@@ -4,12 +4,11 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use tidegate_lab::fleet::NodeSelection;
 use tidegate_testkit::{Fault, FaultyProxy, Process, built, folder, free_port, within};
 
-use super::act::{Act, Limit, Row};
+use super::act::{Act, Limit, Members, Row};
 use super::engine::{Engine, Kind};
 
 /// One `tidegate serve`.
@@ -24,22 +23,21 @@ struct Node {
 pub(crate) struct Stand {
     kind: Kind,
     engine: Engine,
-    wires: Vec<FaultyProxy>,
+    /// For each node, a proxy before each member of the engine.
+    wires: Vec<Vec<FaultyProxy>>,
     nodes: Vec<Node>,
     limit: Limit,
-    share: &'static str,
-    deadline: Duration,
+    row: Row,
 }
 
 impl Stand {
     /// Starts everything. Returns when all processes listen and the engine is in use; prints a message and returns
     /// `None` if the engine is not installed.
     pub(crate) fn start(kind: Kind, row: &Row) -> Option<Self> {
-        let engine = Engine::start(kind, row.lag)?;
-        let wires: Vec<FaultyProxy> =
-            (0..row.nodes).map(|_| FaultyProxy::before(engine.addr()).expect("a port is free")).collect();
-        let (limit, share, deadline) = (row.limit, row.share, row.deadline);
-        let mut stand = Self { kind, engine, wires, nodes: Vec::new(), limit, share, deadline };
+        let engine = Engine::start(kind, row.lag, row.members)?;
+        let before = |addr: &SocketAddr| FaultyProxy::before(*addr).expect("a port is free");
+        let wires = (0..row.nodes).map(|_| engine.addrs().iter().map(before).collect()).collect();
+        let mut stand = Self { kind, engine, wires, nodes: Vec::new(), limit: row.limit, row: row.clone() };
         for at in 0..row.nodes {
             let node = stand.fresh_node(at, at < row.running);
             stand.nodes.push(node);
@@ -79,6 +77,9 @@ impl Stand {
             Act::Hold(hold) => self.engine.signal(if hold { "-STOP" } else { "-CONT" }),
             Act::Kill => self.engine.kill(),
             Act::Start => self.engine.start_again(),
+            Act::KillMember(which) => self.engine.take_away(which, true),
+            Act::HoldMember(which) => self.engine.take_away(which, false),
+            Act::StartMembers => self.engine.bring_back(),
             Act::Flush => self.engine.flush(),
             Act::Command(words) => self.engine.command(words),
             Act::Promote(which) => {
@@ -117,7 +118,7 @@ impl Stand {
     }
 
     fn wires(&self, which: NodeSelection) -> impl Iterator<Item = &FaultyProxy> {
-        self.wires.iter().enumerate().filter(move |(at, _)| which.has(*at)).map(|(_, wire)| wire)
+        self.wires.iter().enumerate().filter(move |(at, _)| which.has(*at)).flat_map(|(_, wires)| wires)
     }
 
     fn nodes(&mut self, which: NodeSelection) -> impl Iterator<Item = &mut Node> {
@@ -140,12 +141,17 @@ impl Stand {
 
     /// Writes a node's policy file atomically: the node may be reading it.
     fn write(&self, at: usize, file: &PathBuf) {
-        let (kind, url, share) = (self.kind.word(), self.kind.url(self.wires[at].addr()), self.share);
-        let (nodes, deadline) = (self.wires.len(), self.deadline.as_millis());
+        let Row { share, on_store_error, .. } = self.row;
+        let (kind, nodes, deadline) = (self.kind.word(), self.wires.len(), self.row.deadline.as_millis());
+        let dead = (self.row.members == Members::OneAndDeadAddress)
+            .then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
+        let addrs = dead.into_iter().chain(self.wires[at].iter().map(FaultyProxy::addr));
+        let urls: Vec<String> = addrs.map(|addr| format!("\"{}\"", self.kind.url(addr))).collect();
+        let urls = urls.join(", ");
         let Limit { rate, burst } = self.limit;
         let text = format!(
-            "version: 1\nstore: {{ kind: {kind}, url: \"{url}\", nodes: {nodes}, deadline: {deadline}ms }}\npolicies:\n  - name: everybody\n    \
-             share: {share}\n    on_store_error: local\n    limit: {{ rate: {rate}/s, burst: {burst} }}\n"
+            "version: 1\nstore: {{ kind: {kind}, url: [{urls}], nodes: {nodes}, deadline: {deadline}ms }}\npolicies:\n  - name: everybody\n    \
+             share: {share}\n    on_store_error: {on_store_error}\n    limit: {{ rate: {rate}/s, burst: {burst} }}\n"
         );
         let beside = file.with_extension("new");
         std::fs::write(&beside, text).expect("the folder is the node's own");

@@ -9,7 +9,7 @@ use tidegate::store::fallback::DEADLINE;
 use tidegate_lab::fleet::{Demand, NodeSelection};
 use tidegate_testkit::Fault;
 
-use super::act::{Act, Bounds, Limit, Row};
+use super::act::{Act, Bounds, Limit, Member, Members, Row};
 use super::engine::Kind;
 
 /// The number of nodes, unless a row is about their number.
@@ -17,6 +17,21 @@ const NODES: usize = 4;
 
 /// A row with a deadline that fits the longer wires.
 const FAR_AWAY: &str = "wires 30 ms longer each way, `store.deadline: 1s`";
+
+/// A deployment: each node is stopped, and started again after 0.3 s.
+const ROLLING: &str = "nodes restart one by one, every 2 s";
+
+/// The time between two restarts of a deployment.
+const ROLLS: Duration = Duration::from_secs(2);
+
+/// A member that does not lead is killed.
+const KILLED: &str = "a follower of three is killed";
+
+/// The same; a request that the engine does not decide is refused with 503.
+const DENIED: &str = "a follower of three is killed, `on_store_error: deny`";
+
+/// The longest time, in milliseconds, until members whose leader is gone have elected another (etcd: 1 to 2 s).
+const ELECTION: u64 = 2_000;
 
 /// The longest time, in milliseconds, until the last node uses an engine again that is back: one second between
 /// probes, plus the time of a probe.
@@ -73,7 +88,22 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
             let after = if acts.is_empty() { before + lasts + after } else { after };
             let bounds = Bounds { excess, used_per_mille: used, alone };
             let (nodes, running, lag, deadline) = (NODES, NODES, Duration::ZERO, DEADLINE);
-            rows.push(Row { name, share, limit, nodes, running, demand, lag, deadline, acts, after, bounds });
+            let (members, on_store_error) = (Members::One, "local");
+            rows.push(Row {
+                name,
+                share,
+                limit,
+                nodes,
+                running,
+                demand,
+                lag,
+                members,
+                on_store_error,
+                deadline,
+                acts,
+                after,
+                bounds,
+            });
         };
     let wires = |which, fault| {
         vec![(broken, Act::Wires(which, fault)), (healed, Act::Wires(NodeSelection::All, Fault::None))]
@@ -217,6 +247,72 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
                 900,
             );
             row("half the nodes are cut off", "split", even, wires(half, Fault::Stall), by_engine(0), 900);
+            let restarts = (0..NODES).flat_map(|node| {
+                let (at, node) =
+                    (broken + ROLLS * u32::try_from(node).unwrap_or(0), NodeSelection::Node(node));
+                [(at, Act::StopNodes(node)), (at + Duration::from_millis(300), Act::StartNodes(node))]
+            });
+            row(ROLLING, "leased", even, restarts.clone().collect(), by_engine(0), 900);
+            row(ROLLING, "central", even, restarts.clone().collect(), by_engine(0), 900);
+            row(ROLLING, "split", even, restarts.collect(), by_engine(0), 900);
+            let dies = vec![(broken, Act::KillNodes(one)), (healed, Act::StartNodes(one))];
+            row("a node dies with what it held", "split", even, dies, by_engine(0), 850);
+            row("a dead address in the list", "leased", even, vec![], by_engine(0), 900);
+            row("a dead address in the list", "central", even, vec![], by_engine(0), 950);
+            let without = |act| vec![(broken, act), (healed, Act::StartMembers)];
+            let (follower, leader) = (Member::Follower, Member::Leader);
+            // The steps under way.
+            row(KILLED, "leased", even, without(Act::KillMember(follower)), by_engine(0), 900);
+            row(KILLED, "central", even, without(Act::KillMember(follower)), by_engine(0), 900);
+            row(KILLED, "split", even, without(Act::KillMember(follower)), by_engine(0), 900);
+            row(DENIED, "leased", even, without(Act::KillMember(follower)), by_engine(0), 900);
+            row(
+                "a follower of three stands still",
+                "leased",
+                even,
+                without(Act::HoldMember(follower)),
+                by_engine(0),
+                850,
+            );
+            // The engine is away until the others have elected another.
+            let elected = (blinked + in_ms(ELECTION)).min(gone);
+            row(
+                "the leader of three is killed",
+                "leased",
+                even,
+                without(Act::KillMember(leader)),
+                by_nodes(elected),
+                850,
+            );
+            row(
+                "the leader of three is killed",
+                "central",
+                even,
+                without(Act::KillMember(leader)),
+                by_nodes(elected),
+                850,
+            );
+            row(
+                "the leader of three stands still",
+                "leased",
+                even,
+                without(Act::HoldMember(leader)),
+                by_nodes(elected),
+                850,
+            );
+            let restarts = (0..3).flat_map(|member| {
+                let at = broken + lasts * u32::try_from(member).unwrap_or(0);
+                [(at, Act::KillMember(Member::Number(member))), (at + lasts / 4, Act::StartMembers)]
+            });
+            // The leader is one of them, and its follower may be the next.
+            row(
+                "three members restart one by one",
+                "leased",
+                even,
+                restarts.collect(),
+                by_nodes(2 * elected),
+                850,
+            );
         }
     }
     // More nodes start and end.
@@ -224,6 +320,18 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     let storm = vec![(broken, Act::StartNodes(more)), (healed, Act::KillNodes(more))];
     row("nodes 3, 6, 3", "leased", Demand::Even(3.0), storm, by_engine(0), 850);
     for row in &mut rows {
+        if row.name.contains("dead address") {
+            row.members = Members::OneAndDeadAddress;
+        } else if row.name.contains("three") {
+            row.members = Members::Three;
+        }
+        if row.name == DENIED {
+            row.on_store_error = "deny";
+        }
+        if row.name == "a node dies with what it held" && row.share == "split" {
+            // Others get its part when it is no longer a member: in twice that time the whole is used again.
+            row.after = Duration::from_secs(20);
+        }
         if row.name == "nodes 3, 6, 3" {
             (row.nodes, row.running) = (6, 3);
         }

@@ -68,6 +68,8 @@ struct State {
     leader: Leader,
     joined: Option<u64>,
     version: u64,
+    /// The first node in the document.
+    first: Option<u64>,
     turn: Option<(Seen, Tick)>,
     measured: Option<(Tick, u64)>,
     average: f64,
@@ -117,6 +119,7 @@ impl Driver {
                 leader: Leader::new(division, keeps),
                 joined: None,
                 version: 0,
+                first: None,
                 turn: None,
                 measured: None,
                 average: 0.0,
@@ -175,15 +178,64 @@ impl Driver {
             }
         }
         self.give_up();
+        let until = self.patience();
         let leaves = self.coordinator.leave();
-        let _ = self.wait_until(self.patience(), leaves).await;
+        let _ = self.wait_until(until, leaves).await;
+        let _ = self.give_away(until).await;
+    }
+
+    /// Writes that this node, which uses its part no longer, holds nothing: all others read it at once. The next that
+    /// joins may take it, and the next that is to lead sees that this one has gone. The part of a region belongs to its
+    /// other nodes.
+    async fn give_away(&self, until: Tick) -> Result<(), CoordinatorError> {
+        let (Some(joined), None) = (self.state.joined, self.region) else { return Ok(()) };
+        loop {
+            let document = self.wait_until(until, self.coordinator.read(NAME)).await?;
+            let shares = document.bytes.as_deref().and_then(Shares::decode);
+            let Some(next) = shares.and_then(|shares| shares.without(joined)) else { return Ok(()) };
+            if self.replace(until, document.version, &next).await?.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what no node holds, up to an even part, if this node is a new member without a part: so that it need not
+    /// wait for the leader. Returns whether it has.
+    async fn take_free(&mut self) -> Result<bool, CoordinatorError> {
+        let until = self.patience();
+        let (Some(joined), None) = (self.state.joined, self.region) else { return Ok(false) };
+        let document = self.wait_until(until, self.coordinator.read(NAME)).await?;
+        let shares = document.bytes.as_deref().and_then(Shares::decode);
+        // Read after the document, as by a leader.
+        let members = self.wait_until(until, self.coordinator.members()).await?.len();
+        let Some(next) = shares.and_then(|shares| shares.with(joined, self.division.pool(members), members))
+        else {
+            return Ok(false);
+        };
+        Ok(self.replace(until, document.version, &next).await?.is_some())
+    }
+
+    async fn replace(
+        &self,
+        until: Tick,
+        version: u64,
+        next: &Shares,
+    ) -> Result<Option<u64>, CoordinatorError> {
+        self.wait_until(until, self.coordinator.replace(NAME, version, next.encode())).await
     }
 
     async fn turn(&mut self) -> Next {
         let at = self.patience();
+        let mut before = self.state.joined;
         let mut result = self.round().await;
         if self.is_forgotten(&result) {
             // Joins again at once, but not twice in a row.
+            before = None;
+            result = self.round().await;
+            self.is_forgotten(&result);
+        }
+        // Tried once: the leader gives it the rest.
+        if before.is_none() && result.is_ok() && self.take_free().await.is_ok_and(|taken| taken) {
             result = self.round().await;
             self.is_forgotten(&result);
         }
@@ -255,6 +307,7 @@ impl Driver {
         let now_seen = self.state.node.seen();
         self.state.node.read(self.region.unwrap_or(joined), began, keeps, shares.as_ref());
         self.state.version = document.version;
+        self.state.first = shares.as_ref().and_then(|shares| shares.nodes.first()).map(|node| node.joined);
         self.show();
         let seen = self.state.node.seen();
         if shares.is_none() {
@@ -268,10 +321,11 @@ impl Driver {
     /// Looks as a leader, if this node may be one; returns when to look again, or `None` if it does not lead.
     async fn lead(&mut self) -> Option<Duration> {
         let (now, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
-        // While another node writes, this one need not read the members.
+        // While another node writes, this one need not read the members, unless it comes first in the document: the
+        // node that led may have left.
         let led = self.state.turn.is_some_and(|(_, since)| now.since(since) < keeps);
         let joined = self.state.joined?;
-        if led && !self.status.lock().leads {
+        if led && !self.status.lock().leads && self.state.first != Some(joined) {
             return None;
         }
         let looked = async {
@@ -302,8 +356,7 @@ impl Driver {
             self.state.leader.next_document(self.clock.now(), shares.as_ref(), &members, drawn)
         {
             // If the write is lost or late, the next look finds that.
-            let _ =
-                self.wait_until(until, self.coordinator.replace(NAME, document.version, next.encode())).await;
+            let _ = self.replace(until, document.version, &next).await;
         }
         Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
     }

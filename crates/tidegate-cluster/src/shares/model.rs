@@ -73,9 +73,30 @@ enum Look {
     },
 }
 
+/// The progress of a change that a peer makes to its own row, as a node that leaves or has joined.
+#[derive(Clone, Debug)]
+enum OwnRow {
+    /// Wants to take what is free.
+    Takes,
+    TakesFrom {
+        version: u64,
+        found: Option<Shares>,
+    },
+    /// Has left, and wants to write that it holds nothing.
+    GivesAway,
+    Writes {
+        version: u64,
+        next: Shares,
+    },
+    Done,
+}
+
 #[derive(Clone, Debug)]
 struct Peer {
     joined: u64,
+    own_row: OwnRow,
+    /// Whether it has left: it makes no more rounds.
+    left: bool,
     /// Empty: it has a part of its own.
     region: String,
     node: Node,
@@ -144,6 +165,10 @@ enum Event {
     /// The demand of peers changes.
     Turns,
     Deletes,
+    /// A peer stops using its part and leaves.
+    Leaves(usize),
+    /// A peer changes its own row by one step.
+    OwnRow(usize),
 }
 
 impl World {
@@ -174,8 +199,11 @@ impl World {
         let region = if self.regions > 0 { format!("region {}", at % self.regions) } else { String::new() };
         self.joined += 1;
         self.members.push(KnownMember::new(self.joined, &region, self.now));
+        let own_row = if region.is_empty() { OwnRow::Takes } else { OwnRow::Done };
         Peer {
             joined: self.joined,
+            own_row,
+            left: false,
             region,
             node: Node::default(),
             round: Round::Idle,
@@ -192,7 +220,13 @@ impl World {
     fn events(&self) -> Vec<Event> {
         let mut events = vec![Event::Tick, Event::Turns];
         for at in 0..self.peers.len() {
-            events.extend([Event::Step(at), Event::Looks(at), Event::Restarts(at)]);
+            events.extend([Event::Looks(at), Event::Restarts(at)]);
+            if !self.peers[at].left {
+                events.extend([Event::Step(at), Event::Leaves(at)]);
+            }
+            if !matches!(self.peers[at].own_row, OwnRow::Done) {
+                events.push(Event::OwnRow(at));
+            }
             if self.peers[at].round != Round::Idle {
                 events.push(Event::Loses(at));
             }
@@ -219,6 +253,16 @@ impl World {
                 let peer = self.begins(at);
                 self.peers[at] = peer;
             }
+            Event::Leaves(at) => {
+                let peer = &mut self.peers[at];
+                peer.node.leave();
+                (peer.left, peer.round) = (true, Round::Idle);
+                peer.own_row = if peer.region.is_empty() { OwnRow::GivesAway } else { OwnRow::Done };
+                let joined = peer.joined;
+                self.members.retain(|member| member.joined != joined);
+            }
+            Event::OwnRow(at) => self.change_own_row(at),
+            Event::Step(at) if self.peers[at].left => {}
             Event::Loses(at) => self.peers[at].round = Round::Idle,
             Event::LooksAway(at) => self.peers[at].look = Look::Idle,
             Event::Step(at) => {
@@ -281,6 +325,33 @@ impl World {
         }
     }
 
+    fn change_own_row(&mut self, at: usize) {
+        let (joined, version, members) = (self.peers[at].joined, self.version, self.members.len());
+        let writes = |next: Option<Shares>, version| match next {
+            Some(next) => OwnRow::Writes { version, next },
+            None => OwnRow::Done,
+        };
+        let own_row = std::mem::replace(&mut self.peers[at].own_row, OwnRow::Done);
+        self.peers[at].own_row = match own_row {
+            OwnRow::Takes => OwnRow::TakesFrom { version, found: self.document.clone() },
+            OwnRow::TakesFrom { version, found } => {
+                let pool = self.division.pool(members);
+                writes(found.and_then(|found| found.with(joined, pool, members)), version)
+            }
+            OwnRow::GivesAway => {
+                writes(self.document.clone().and_then(|found| found.without(joined)), version)
+            }
+            OwnRow::Writes { version, next } if version == self.version => {
+                self.document = Some(next);
+                self.version += 1;
+                OwnRow::Done
+            }
+            // A node that leaves tries again; one that has joined leaves it to the leader.
+            OwnRow::Writes { .. } if self.peers[at].left => OwnRow::GivesAway,
+            OwnRow::Writes { .. } | OwnRow::Done => OwnRow::Done,
+        };
+    }
+
     /// Returns how much of the pool is in use, and the size of the pool.
     fn used(&self) -> (u64, u64) {
         let mut uses: BTreeMap<u64, u32> = BTreeMap::new();
@@ -321,6 +392,14 @@ impl World {
                     Look::Read { version, .. } => format!("l{}", self.version - version),
                     Look::Writes { version, next } => format!("w{} {next:?}", self.version - version),
                 };
+                let own_row = match &peer.own_row {
+                    OwnRow::Takes => "t".to_owned(),
+                    OwnRow::TakesFrom { version, .. } => format!("t{}", self.version - version),
+                    OwnRow::GivesAway => "g".to_owned(),
+                    OwnRow::Writes { version, next } => format!("o{} {next:?}", self.version - version),
+                    OwnRow::Done => String::new(),
+                };
+                let look = format!("{look} {own_row} {}", peer.left);
                 let part = (peer.node.at(self.tick()), peer.node.seen(), left);
                 format!("{} {part:?} {round} {look} {} {:?}", peer.joined, peer.demand, peer.leader)
             })
@@ -432,6 +511,8 @@ fn no_long_walk_has_more_in_use_than_there_is() {
                 185..190 => Event::Loses(at),
                 190..195 => Event::LooksAway(at),
                 195 => Event::Restarts(at),
+                197 => Event::Leaves(at),
+                198 => Event::OwnRow(at),
                 196 if world.deletes => Event::Deletes,
                 _ => Event::Turns,
             };

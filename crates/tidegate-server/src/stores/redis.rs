@@ -94,8 +94,8 @@ fn failed(error: &ConnectError) -> Failed {
         ConnectError::Address { .. } | ConnectError::Option { .. } => {
             Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
         }
-        ConnectError::Tls { .. } => {
-            let reason = format!("{reason} (store.ca_file, store.cert_file)");
+        ConnectError::Tls { address, reason } => {
+            let reason = format!("no TLS with {address}: {reason}; {}", super::remedy(reason));
             Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason })
         }
         // In the terms of the file.

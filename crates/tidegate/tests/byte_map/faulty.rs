@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     Late,
     /// Each write is applied twice; the second time it has to lose.
     Twice,
+    /// Every third call, if it is a write, is applied, but was not answered; a second try of it lost.
+    Unsure,
     /// Decides by a clock of its own.
     Clock(ManualClock),
     /// Deletes a value at the end of its time by this clock, without a margin.
@@ -102,6 +104,9 @@ impl ByteMap for Faulty {
             let all = map.bytes.write_now(&writes);
             if !all && matches!(map.fault, Fault::Tells) {
                 return Ok(Written::Nothing(Some(map.bytes.read_now(&keys))));
+            }
+            if matches!(map.fault, Fault::Unsure) && map.calls.load(Ordering::Relaxed).is_multiple_of(3) {
+                return Ok(Written::Unknown(Some(map.bytes.read_now(&keys))));
             }
             if matches!(map.fault, Fault::Twice) {
                 assert!(!map.bytes.write_now(&writes), "a write applied twice loses by its version");

@@ -50,6 +50,32 @@ fn it_conforms_by_an_engines_clock_that_runs_fast_slow_and_backwards() {
     conformance::run_by_clock(|clock| over(&Fault::Clock(clock)), &conformance::quotas(), steps(3_000));
 }
 
+/// A charge whose write may have been executed counts once or twice; what is given back, once or not at all.
+#[test]
+fn a_write_that_may_have_been_executed_never_grants_more() {
+    let store = over(&Fault::Unsure);
+    let quota = Arc::new(Quota::per_day(1_000).fixed_window().unwrap());
+    let charges = [Charge::new(b"key", &quota, Cost::ONE)];
+    let now = Tick::from_secs(1_000);
+    let left = || {
+        let peeked = store.blocking_execute(&Step::new(now, Op::Peek, &charges)).unwrap();
+        peeked.lines[0].decision.standing.remaining
+    };
+    let mut receipts = Vec::new();
+    for taken in 1..=60 {
+        let step = Step { receipts: true, ..Step::new(now, Op::Take, &charges) };
+        receipts.push(store.blocking_execute(&step).unwrap().lines[0].receipt.clone().unwrap());
+        assert!((1_000 - 2 * taken..=1_000 - taken).contains(&left()), "{} left of {taken} taken", left());
+    }
+    let (full, mut failed) = (left(), 0);
+    for (given, receipt) in (1..).zip(receipts) {
+        let endings = [Ending::new(receipt, Finish::UNDONE)];
+        failed += u64::from(store.blocking_execute(&Step::new(now, Op::Finish(&endings), &charges)).is_err());
+        assert!(left() <= full + given, "{} left after {given} were given back to {full}", left());
+    }
+    assert!(failed > 5, "{failed} were unsure");
+}
+
 /// Executes the steps of a batch in another order wherever neither their keys nor their ticks fix the order.
 #[derive(Debug)]
 struct OutOfOrder(Arc<CasStore<Faulty>>);
