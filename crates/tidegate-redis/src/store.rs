@@ -174,6 +174,10 @@ impl Store for RedisStore {
     fn clock_set_back(&self) -> u64 {
         self.counts().clock_set_back
     }
+
+    fn losses(&self) -> u64 {
+        self.counts().replaced
+    }
 }
 
 fn checked(step: &Step<'_>) -> Result<(), StoreError> {

@@ -301,7 +301,7 @@ impl Decider {
         self.keys.show(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
-            self.storage.show(registry);
+            self.storage.show(&live.set, registry);
             self.conditions.show(&live, registry);
             let judges = live.set.policies().iter().zip(&*live.policies);
             let judges =

@@ -25,6 +25,7 @@ use self::dial::{Dial, Failed};
 pub(crate) use self::opened::PersistentCounters;
 pub use self::opened::{OpenStore, OpenStoreError};
 pub(crate) use self::opened::{Region, Sharing};
+pub(crate) use self::round_trips::Fleet;
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names. `keys`, if given, replaces the file's number. The default folder of a disk

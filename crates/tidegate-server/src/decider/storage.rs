@@ -4,6 +4,7 @@
 mod shared_gate;
 mod timed_store;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use serde_json::json;
 use tidegate::clock::Clock;
 use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Coordinator, OwnReport};
+use tidegate::policy::{Mode, PolicySet, Share, policy_of_key};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{
     CapacityError, Caps, Charge, Executed, Execution, Fallback, Home, Later, Occupancy, Op, Step, StepAnswer,
@@ -261,13 +263,14 @@ impl Storage {
         }
     }
 
-    pub(super) fn show(&self, registry: &mut Registry) {
+    pub(super) fn show(&self, policies: &PolicySet, registry: &mut Registry) {
         if self.kept.is_some() {
             self.base.metrics.store_is(self.base.store_kind, self.trouble().is_none());
         }
         if let Some(shared) = &self.shared {
             stores::show(registry, &shared.leased.health());
-            stores::show_clock(registry, shared.leased.clock_set_back());
+            stores::show_engine(registry, &shared.leased);
+            self.show_shares(shared, policies, registry);
         }
         if let Some(status) = self.membership() {
             stores::show_part(registry, &status, self.region().is_some());
@@ -276,6 +279,33 @@ impl Storage {
         if let Some(policies) = self.cluster_policies() {
             stores::show_policies(registry, &policies.report.now());
         }
+    }
+}
+
+impl Storage {
+    /// Registers what each policy has drawn, and what it may grant without the engine.
+    fn show_shares(&self, shared: &EngineSharing, policies: &PolicySet, registry: &mut Registry) {
+        let mut out: BTreeMap<String, u64> = BTreeMap::new();
+        let mut excess = Vec::new();
+        for policy in policies.policies().iter().filter(|policy| policy.mode != Mode::Off) {
+            let share = shared.fleet.share_used(policy);
+            if share == Share::Leased {
+                out.insert(policy.name.clone(), 0);
+            }
+            if let Some(units) = shared.fleet.possible_excess(policy) {
+                excess.push((policy.name.clone(), share.word(), units));
+            }
+        }
+        shared.leased.each_outstanding(|key, units| {
+            // A policy that was removed may have units out.
+            let policy = policy_of_key(key).unwrap_or_default();
+            match out.get_mut(policy) {
+                Some(all) => *all = all.saturating_add(units),
+                None => drop(out.insert(policy.to_owned(), units)),
+            }
+        });
+        stores::show_outstanding(registry, out);
+        stores::show_possible_excess(registry, excess);
     }
 }
 

@@ -173,6 +173,10 @@ impl Store for Dialling {
     fn clock_set_back(&self) -> u64 {
         self.0.reached.get().map_or(0, |engine| engine.store.clock_set_back())
     }
+
+    fn losses(&self) -> u64 {
+        self.0.reached.get().map_or(0, |engine| engine.store.losses())
+    }
 }
 
 /// The coordinator of an engine that is being dialled.
