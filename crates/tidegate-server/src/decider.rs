@@ -38,7 +38,7 @@ pub(crate) use self::deciding::Together;
 use self::keys::PolicyKeys;
 pub(crate) use self::keys::{LetGo, limits_of, missing};
 use self::storage::Storage;
-pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Outage};
+pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Nodes, Outage, REPORTS_EVERY};
 pub(crate) use self::telemetry::REMEMBERED;
 use self::telemetry::Telemetry;
 #[cfg(feature = "grpc")]

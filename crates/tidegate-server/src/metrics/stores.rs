@@ -180,25 +180,36 @@ pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: boo
     registry.register(name, help, ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE)));
 }
 
-pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
+pub(crate) fn show_agreement(registry: &mut Registry, agrees: bool) {
     registry.register(
         "cluster_agrees",
         "1 when this node's last round with the others succeeded, 0 when it failed",
-        ConstGauge::new(i64::from(status.failed.is_none())),
+        ConstGauge::new(i64::from(agrees)),
     );
+}
+
+pub(crate) fn show_members(registry: &mut Registry, too_many: bool, members: usize) {
     registry.register(
         "cluster_too_many_members",
         "1 while more nodes share the engine than store.nodes says, or more regions share the limits than store.region.max says",
-        ConstGauge::new(i64::from(status.too_many)),
+        ConstGauge::new(i64::from(too_many)),
     );
-    // Only the leading node counts the members.
-    if status.members > 0 {
+    // On etcd and ZooKeeper only the leading node counts the members.
+    if members > 0 {
         registry.register(
             "cluster_members",
-            "Nodes that share the engine, or with store.region those of all regions; only on the leader",
-            ConstGauge::new(i64::try_from(status.members).unwrap_or(i64::MAX)),
+            "Nodes that share the engine, or with store.region those of all regions; on etcd and ZooKeeper only on the leader",
+            ConstGauge::new(i64::try_from(members).unwrap_or(i64::MAX)),
         );
     }
+}
+
+pub(crate) fn show_other_policies(registry: &mut Registry, nodes: usize) {
+    registry.register(
+        "cluster_other_policies",
+        "Nodes that share the Redis and have other limits than this one, for more than ten seconds",
+        ConstGauge::new(i64::try_from(nodes).unwrap_or(i64::MAX)),
+    );
 }
 
 pub(crate) fn show_policies(registry: &mut Registry, report: &MemberReport) {

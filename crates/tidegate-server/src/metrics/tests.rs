@@ -102,8 +102,7 @@ mod page {
             .into_iter()
             .for_each(|allowed| calls.count("a", allowed, std::slice::from_ref(&policy)));
         calls.show(&mut peers, false, std::slice::from_ref(&policy));
-        let mut status = Status::default();
-        status.members = 1;
+        let status = Status::default();
         let others = |registry: &mut Registry| {
             stores::show(registry, &LeaseHealth::default());
             stores::show_outstanding(registry, [("a.b.c".to_owned(), 1)]);
@@ -112,7 +111,9 @@ mod page {
             stores::show_possible_excess(registry, excess);
             stores::show_engine(registry, &PlainStore::default());
             [true, false].into_iter().for_each(|of_region| stores::show_part(registry, &status, of_region));
-            stores::show_membership(registry, &status);
+            stores::show_agreement(registry, true);
+            stores::show_members(registry, false, 1);
+            stores::show_other_policies(registry, 0);
             stores::show_policies(registry, &MemberReport::default());
             protection::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
             admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
