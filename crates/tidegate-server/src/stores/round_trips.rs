@@ -11,7 +11,7 @@ use tidegate::store::leased::most_held;
 use tidegate::store::{CAS_ROUND_TRIPS, OnStoreError};
 use tidegate::{Quota, Tick};
 
-use crate::active_config::{most_of, settles};
+use crate::active_config::{most_of, per_second, settles};
 
 /// Where the requests of a policy are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,12 +130,18 @@ impl Fleet {
             return None;
         }
         let asks = matches!(self.share_used(policy), Share::Leased | Share::Central);
+        let limits = policy.deciding_limits().filter(|limit| !limit.is_breaker());
+        let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
         let alone = |quota: &Arc<Quota>| {
-            let quota = of_one_region(quota, self.regions);
-            quota.granted_within(ALONE).unwrap_or_else(|| most_of(&quota)) as f64 / self.nodes as f64
+            let (quota, span) = (of_one_region(quota, self.regions), ALONE.as_secs_f64());
+            let granted = per_second(&quota).map_or_else(
+                || quota.granted_within(ALONE).unwrap_or_default().max(most_of(&quota)) as f64,
+                |rate| most_of(&quota) as f64 + (rate * span).floor(),
+            );
+            granted / self.nodes as f64
         };
         Some(match policy.on_store_error {
-            OnStoreError::Local if asks => quotas_of(policy).map(alone).fold(0.0, f64::max),
+            OnStoreError::Local if asks => quotas.map(alone).fold(0.0, f64::max),
             OnStoreError::Allow if asks => f64::INFINITY,
             _ => 0.0,
         })

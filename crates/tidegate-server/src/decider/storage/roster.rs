@@ -139,7 +139,7 @@ impl Nodes {
         match (before.others().is_empty(), now.others().is_empty()) {
             (true, false) => tracing::warn!(
                 nodes = now.others().join(", "),
-                "nodes that share the engine have other policies than this one: a key that both count is under the limit of the node that it asked last"
+                "nodes that share the engine have other policies than this one: each counts the same keys under its own limits"
             ),
             (false, true) => tracing::info!("all nodes that share the engine have the same policies"),
             _ => {}
