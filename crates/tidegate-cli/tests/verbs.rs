@@ -32,6 +32,8 @@ mod serve;
 #[cfg(unix)]
 #[cfg(feature = "grpc")]
 mod serve_imported;
+#[cfg(all(unix, feature = "redis"))]
+mod shared_engine;
 #[cfg(unix)]
 mod sight;
 mod simulate;

@@ -283,6 +283,15 @@ impl Leased {
         self.inner.health()
     }
 
+    /// Calls `each` with every key that has units out, and how many ([`LeaseHealth::outstanding`]).
+    pub fn each_outstanding(&self, mut each: impl FnMut(&[u8], u64)) {
+        let now = self.inner.clock.now();
+        for mut shard in self.inner.table.shards() {
+            let out = shard.entries().map(|entry| (&entry.key, entry.lease.outstanding(now)));
+            out.filter(|(_, units)| *units > 0).for_each(|(key, units)| each(key, units));
+        }
+    }
+
     fn send(&self, returns: Vec<draws::Return>) -> Option<Later<()>> {
         let inner = Arc::clone(&self.inner);
         (!returns.is_empty())

@@ -79,8 +79,8 @@ pub use in_force::{Among, Holding};
 pub use key::CALLER_LIMIT;
 #[cfg(feature = "ticket")]
 pub(crate) use key::TICKET_MARK;
-pub use key::text_of_key;
-pub(crate) use key::{each_value, head_of_key, policy_of_key, tag_of_key};
+pub(crate) use key::{each_value, head_of_key, tag_of_key};
+pub use key::{policy_of_key, text_of_key};
 #[doc(hidden)]
 pub use matching::host_name;
 pub use matching::{Match, Want};

@@ -151,6 +151,12 @@ pub trait Store: Debug + Send + Sync {
         self.beneath().map_or(0, Store::clock_set_back)
     }
 
+    /// Returns how often a key was found whose state the engine has lost so far. The default, 0, is for stores that do
+    /// not notice losses.
+    fn losses(&self) -> u64 {
+        self.beneath().map_or(0, Store::losses)
+    }
+
     /// Executes one step, and blocks the calling thread while an engine is asked. For tests and for programs without
     /// async; never call it in async code, whose thread it would block.
     ///
@@ -234,6 +240,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn clock_set_back(&self) -> u64 {
         (**self).clock_set_back()
+    }
+
+    fn losses(&self) -> u64 {
+        (**self).losses()
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) const MOST_CELLS: usize = 250;
 pub(crate) struct Names {
     hashes: Vec<Box<str>>,
     used: Box<str>,
+    nodes: Box<str>,
     form: Box<str>,
 }
 
@@ -36,8 +37,9 @@ impl Names {
     pub(crate) fn new(namespace: &str, shards: u32) -> Self {
         let name = |shard| format!("tg:1:{{{namespace}:{shard}}}:h").into_boxed_str();
         let used = format!("tg:1:{{{namespace}:0}}:used").into_boxed_str();
+        let nodes = format!("tg:1:{{{namespace}:0}}:nodes").into_boxed_str();
         let form = format!("shards={shards}").into_boxed_str();
-        Self { hashes: (0..shards).map(name).collect(), used, form }
+        Self { hashes: (0..shards).map(name).collect(), used, nodes, form }
     }
 
     pub(crate) fn hash(&self, shard: u32) -> &str {
@@ -49,7 +51,12 @@ impl Names {
         &self.used
     }
 
-    /// The value of that key.
+    /// The hash of the nodes' reports, in the same slot.
+    pub(crate) fn nodes(&self) -> &str {
+        &self.nodes
+    }
+
+    /// The value of the key that marks the namespace as used.
     pub(crate) fn form(&self) -> &str {
         &self.form
     }
@@ -180,6 +187,13 @@ pub(crate) fn delete(shard: u32, full: &[Full], script: &str, names: &Names, run
     for one in full {
         command.arg(&one.bytes[..]);
     }
+    command
+}
+
+/// Encodes a call that writes the report of a node, or removes it if it is empty, and returns those of all nodes.
+pub(crate) fn report(node: &str, report: &str, script: &str, names: &Names) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("EVALSHA").arg(script).arg(1).arg(names.nodes()).arg("n").arg(node).arg(report);
     command
 }
 

@@ -62,6 +62,13 @@ impl Engine {
         }
     }
 
+    /// Writes the report of a node, or removes it if it is empty. Returns those of all nodes.
+    pub(crate) async fn exchange_reports(&self, node: &str, report: &str) -> Result<Vec<String>, StoreError> {
+        let work = Work::Report { node: node.to_owned(), report: report.to_owned() };
+        let Reply::Noted(Some(reports)) = self.ask(work).await? else { return Err(unexpected_reply()) };
+        Ok(String::from_utf8_lossy(&reports).lines().map(str::to_owned).collect())
+    }
+
     async fn note_each(&self, note: impl Fn(u32) -> Note) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let shards: Vec<u32> = (0..self.common.names.shards()).collect();
         let mut all = Vec::with_capacity(shards.len());

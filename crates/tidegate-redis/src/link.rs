@@ -17,7 +17,7 @@ use tidegate_core::time::MAX_STEP_BACK;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Layout, MOST_CELLS, Names, decide, decode_reply, delete, last_loss, note, write};
+use crate::call::{Layout, MOST_CELLS, Names, decide, decode_reply, delete, last_loss, note, report, write};
 use crate::connect::{Dialer, Find, PAUSE, Ready, SCRIPT, ask, error_text, server_error_text};
 use crate::counts::{Counters, add};
 use crate::sweep::Sweep;
@@ -258,6 +258,7 @@ impl Owner {
             Call::Write(job) | Call::Note(job) => match &job.work {
                 Work::Write(writes) => write(writes, &ready.script, &self.common.names, run),
                 Work::Note(about) => note(*about, &self.common.names, run),
+                Work::Report { node, report: own } => report(node, own, &ready.script, &self.common.names),
                 Work::Decide(_) => Cmd::new(),
             },
         }
@@ -434,7 +435,7 @@ pub(crate) fn batches(jobs: Vec<Job>, one_shard: bool, most_steps: usize) -> Vec
                 batches.push(Batch { call: Call::Write(job), asking });
                 continue;
             }
-            Work::Note(_) => {
+            Work::Note(_) | Work::Report { .. } => {
                 batches.push(Batch { call: Call::Note(job), asking });
                 continue;
             }
@@ -481,7 +482,7 @@ impl Batch {
 pub(crate) fn steps_of(jobs: &[Job]) -> Vec<&Prepared> {
     let steps = jobs.iter().filter_map(|job| match &job.work {
         Work::Decide(steps) => Some(steps),
-        Work::Write(_) | Work::Note(_) => None,
+        Work::Write(_) | Work::Note(_) | Work::Report { .. } => None,
     });
     steps.flatten().collect()
 }

@@ -411,6 +411,23 @@ local function sweep()
   return #full > 0 and call('HDEL', KEYS[1], unpack(full)) or 0
 end
 
+-- Writes the report of a node, with the time, or removes it if it is empty. ARGV[2]: the node; [3]: the report. Returns
+-- the reports of all nodes of the last ten seconds, one a line, and deletes the others.
+if ARGV[1] == 'n' then
+  local now, reports = call('TIME')[1] + 0, {}
+  call('HSET', KEYS[1], ARGV[2], put('<I4', ARGV[3] == '' and 0 or now) .. ARGV[3])
+  local all = call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    local at = #all[i + 1] > 4 and get('<I4', all[i + 1]) or 0
+    if now - at > 10 or at > now + 10 then
+      call('HDEL', KEYS[1], all[i])
+    else
+      reports[#reports + 1] = sub(all[i + 1], 5)
+    end
+  end
+  return table.concat(reports, '\n')
+end
+
 if ARGV[1] == 'd' then return decide() end
 if ARGV[1] == 's' then return sweep() end
 return write()

@@ -121,6 +121,19 @@ impl RedisStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Writes what a node reports of itself, one line, and returns the reports of all nodes that wrote one within the
+    /// last ten seconds by the server's clock. An empty report removes the node's. `node` is a name that no other node
+    /// has.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    ///
+    /// # Cancel safety
+    /// If dropped, the report may or may not be written.
+    pub async fn exchange_reports(&self, node: &str, report: &str) -> Result<Vec<String>, StoreError> {
+        self.shared.engine.exchange_reports(node, report).await
+    }
+
     /// Returns the store's activity so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -173,6 +186,10 @@ impl Store for RedisStore {
 
     fn clock_set_back(&self) -> u64 {
         self.counts().clock_set_back
+    }
+
+    fn losses(&self) -> u64 {
+        self.counts().replaced
     }
 }
 

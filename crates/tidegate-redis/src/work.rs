@@ -76,6 +76,11 @@ pub(crate) enum Work {
     Decide(Vec<Prepared>),
     Write(Vec<CellWrite>),
     Note(Note),
+    /// Write the report of a node, or remove it if it is empty, and read those of all nodes.
+    Report {
+        node: String,
+        report: String,
+    },
 }
 
 /// Notes about a namespace: its first use is no loss.
@@ -97,7 +102,7 @@ impl Work {
             Self::Decide(steps) => steps.first().and_then(|step| step.cells.first()),
             Self::Write(writes) => writes.first().map(|write| &write.name),
             Self::Note(Note::Begin { shard } | Note::Epoch { shard }) => return *shard,
-            Self::Note(Note::IsUsed | Note::Used) => None,
+            Self::Note(Note::IsUsed | Note::Used) | Self::Report { .. } => None,
         };
         name.map_or(0, |name| name.shard)
     }
@@ -106,7 +111,7 @@ impl Work {
         match self {
             Self::Decide(steps) => steps.iter().map(|step| step.cells.len()).sum(),
             Self::Write(writes) => writes.len(),
-            Self::Note(_) => 0,
+            Self::Note(_) | Self::Report { .. } => 0,
         }
     }
 }
@@ -130,7 +135,7 @@ pub(crate) struct Cells {
 pub(crate) enum Reply {
     Steps(Vec<StepResult>),
     Wrote(bool),
-    /// The note's present or previous value.
+    /// The note's present or previous value, or the reports of all nodes, one a line.
     Noted(Option<Vec<u8>>),
 }
 

@@ -421,7 +421,12 @@ fn limits_of_plans(policy: &Policy) -> BTreeMap<String, u64> {
 pub(crate) fn one_rate(policy: &Policy) -> Option<f64> {
     let first = policy.limits.first()?;
     let is_one = first.tiers.is_none() && first.overrides.is_empty() && first.follows.is_none();
-    let rate = match first.terms.quota.as_deref().filter(|_| is_one)? {
+    per_second(first.terms.quota.as_deref().filter(|_| is_one)?)
+}
+
+/// Returns the units a second that a limit allows, if it has one rate.
+pub(crate) fn per_second(quota: &Quota) -> Option<f64> {
+    let rate = match quota {
         Quota::SlidingWindow(limit) => limit.rate(),
         Quota::SlidingCounter(limit) => limit.rate(),
         Quota::SlidingLog(limit) => limit.rate(),

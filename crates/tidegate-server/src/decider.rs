@@ -38,7 +38,7 @@ pub(crate) use self::deciding::Together;
 use self::keys::PolicyKeys;
 pub(crate) use self::keys::{LetGo, limits_of, missing};
 use self::storage::Storage;
-pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Outage};
+pub(crate) use self::storage::{ClusterPolicies, LEASES_EVERY, Nodes, Outage, REPORTS_EVERY};
 pub(crate) use self::telemetry::REMEMBERED;
 use self::telemetry::Telemetry;
 #[cfg(feature = "grpc")]
@@ -301,7 +301,7 @@ impl Decider {
         self.keys.show(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
-            self.storage.show(registry);
+            self.storage.show(&live.set, registry);
             self.conditions.show(&live, registry);
             let judges = live.set.policies().iter().zip(&*live.policies);
             let judges =

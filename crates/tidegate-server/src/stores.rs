@@ -24,7 +24,8 @@ use tidegate::config::{Address, EngineKind, EngineSettings, RegionSettings, Stor
 use self::dial::{Dial, Failed};
 pub(crate) use self::opened::PersistentCounters;
 pub use self::opened::{OpenStore, OpenStoreError};
-pub(crate) use self::opened::{Region, Sharing};
+pub(crate) use self::opened::{Region, Roster, Sharing};
+pub(crate) use self::round_trips::Fleet;
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names. `keys`, if given, replaces the file's number. The default folder of a disk
@@ -126,6 +127,7 @@ async fn open_engine(
         keys: keys.unwrap_or(settings.keys),
         full_keys: settings.full_keys,
         coordinator: dialled.coordinator,
+        roster: dialled.roster,
         cluster_policies: engine.cluster_policies,
         region,
     };
@@ -311,7 +313,7 @@ mod etcd {
 
     fn dialled(etcd: &Etcd) -> Dialled {
         let coordinator = Some(etcd.coordinator(MEMBERS_KEPT));
-        Dialled { store: Arc::new(etcd.store()), coordinator, warnings: Vec::new() }
+        Dialled { store: Arc::new(etcd.store()), coordinator, roster: None, warnings: Vec::new() }
     }
 
     fn failed(error: &ConnectError) -> Failed {
@@ -364,7 +366,7 @@ mod zookeeper {
 
     fn dialled(zookeeper: &ZooKeeper) -> Dialled {
         let coordinator = Some(zookeeper.coordinator(MEMBERS_KEPT));
-        Dialled { store: Arc::new(zookeeper.store()), coordinator, warnings: Vec::new() }
+        Dialled { store: Arc::new(zookeeper.store()), coordinator, roster: None, warnings: Vec::new() }
     }
 
     fn failed(error: &ConnectError) -> Failed {

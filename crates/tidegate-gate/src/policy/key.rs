@@ -83,7 +83,8 @@ pub(crate) fn head_of_key(mut key: &[u8]) -> Option<KeyHead<'_>> {
 }
 
 /// Returns the name of the policy that a key belongs to; `None` if the bytes are not a key.
-pub(crate) fn policy_of_key(mut key: &[u8]) -> Option<&str> {
+#[must_use]
+pub fn policy_of_key(mut key: &[u8]) -> Option<&str> {
     std::str::from_utf8(take_text(&mut key)?).ok()
 }
 

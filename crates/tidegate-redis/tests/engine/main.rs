@@ -11,5 +11,6 @@ mod draws;
 mod faults;
 mod laws;
 mod losses;
+mod reports;
 mod sentinels;
 mod servers;

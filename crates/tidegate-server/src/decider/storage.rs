@@ -1,9 +1,11 @@
 //! The store beneath the gate: the fallback around it, whether it can be asked, and how it is left in an orderly way.
 //! Where nodes share an engine, also leases and membership.
 
+mod roster;
 mod shared_gate;
 mod timed_store;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,6 +15,7 @@ use serde_json::json;
 use tidegate::clock::Clock;
 use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Coordinator, OwnReport};
+use tidegate::policy::{Mode, Policy, PolicySet, Share, policy_of_key};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{
     CapacityError, Caps, Charge, Executed, Execution, Fallback, Home, Later, Occupancy, Op, Step, StepAnswer,
@@ -20,6 +23,7 @@ use tidegate::store::{
 };
 use tidegate::{Cost, Quota, Tick, visible};
 
+pub(crate) use self::roster::{Nodes, REPORTS_EVERY, Seen};
 pub(super) use self::shared_gate::shared_gate;
 use self::shared_gate::{EngineSharing, LoggedProblems};
 use self::timed_store::TimedStore;
@@ -165,6 +169,9 @@ impl Storage {
         if let Some(shared) = &self.shared {
             // Units that the engine does not take back in time expire with the leases.
             let _ = tokio::time::timeout(LEAVES_WITHIN, shared.leased.close()).await;
+            if let Some(nodes) = &shared.nodes {
+                let _ = tokio::time::timeout(LEAVES_WITHIN, nodes.leave()).await;
+            }
             let leaving = shared.member.as_ref().and_then(|member| member.leaves.lock().take());
             if let Some((leaves, task)) = leaving {
                 let _ = leaves.send(());
@@ -198,6 +205,28 @@ impl Storage {
     pub(crate) fn membership(&self) -> Option<Status> {
         let member = self.shared.as_ref()?.member.as_ref()?;
         Some((member.status)())
+    }
+
+    /// Returns the nodes of an engine that does not coordinate them.
+    pub(crate) fn nodes(&self) -> Option<&Nodes> {
+        self.shared.as_ref()?.nodes.as_ref()
+    }
+
+    /// Returns how often the engine was found to have lost a key's state, and its clock to be set back.
+    pub(crate) fn noticed(&self) -> (u64, u64) {
+        self.shared.as_ref().map_or((0, 0), |shared| (shared.leased.losses(), shared.leased.clock_set_back()))
+    }
+
+    /// Returns the policies that ask for leases and are decided by the engine, since their limits cannot be leased.
+    pub(crate) fn not_leased<'p>(&self, policies: &'p PolicySet) -> Vec<&'p str> {
+        let Some(shared) = &self.shared else { return Vec::new() };
+        let is_central = |policy: &&Policy| {
+            let asked = policy.share.unwrap_or(Share::Leased);
+            policy.mode != Mode::Off
+                && asked == Share::Leased
+                && shared.fleet.share_used(policy) == Share::Central
+        };
+        policies.policies().iter().filter(is_central).map(|policy| policy.name.as_str()).collect()
     }
 
     /// Returns the region of this node; `None` where regions do not agree on parts.
@@ -261,21 +290,67 @@ impl Storage {
         }
     }
 
-    pub(super) fn show(&self, registry: &mut Registry) {
+    pub(super) fn show(&self, policies: &PolicySet, registry: &mut Registry) {
         if self.kept.is_some() {
             self.base.metrics.store_is(self.base.store_kind, self.trouble().is_none());
         }
         if let Some(shared) = &self.shared {
             stores::show(registry, &shared.leased.health());
-            stores::show_clock(registry, shared.leased.clock_set_back());
+            stores::show_engine(registry, &shared.leased);
+            self.show_shares(shared, policies, registry);
         }
         if let Some(status) = self.membership() {
             stores::show_part(registry, &status, self.region().is_some());
-            stores::show_membership(registry, &status);
         }
+        self.show_members(registry);
         if let Some(policies) = self.cluster_policies() {
             stores::show_policies(registry, &policies.report.now());
         }
+    }
+}
+
+impl Storage {
+    /// Registers how many nodes or regions there are, and whether they are as the file says.
+    fn show_members(&self, registry: &mut Registry) {
+        let (status, nodes) = (self.membership(), self.nodes().map(Nodes::seen));
+        if let Some(status) = &status {
+            stores::show_agreement(registry, status.failed.is_none());
+        }
+        if let Some(seen) = &nodes {
+            stores::show_other_policies(registry, seen.others().len());
+        }
+        if status.is_none() && nodes.is_none() {
+            return;
+        }
+        let too_many = status.as_ref().is_some_and(|status| status.too_many)
+            || nodes.as_ref().is_some_and(Seen::too_many);
+        let members = status.map_or_else(|| nodes.map_or(0, |seen| seen.members), |status| status.members);
+        stores::show_members(registry, too_many, members);
+    }
+
+    /// Registers what each policy has drawn, and what it may grant without the engine.
+    fn show_shares(&self, shared: &EngineSharing, policies: &PolicySet, registry: &mut Registry) {
+        let mut out: BTreeMap<String, u64> = BTreeMap::new();
+        let mut excess = Vec::new();
+        for policy in policies.policies().iter().filter(|policy| policy.mode != Mode::Off) {
+            let share = shared.fleet.share_used(policy);
+            if share == Share::Leased {
+                out.insert(policy.name.clone(), 0);
+            }
+            if let Some(units) = shared.fleet.possible_excess(policy) {
+                excess.push((policy.name.clone(), share.word(), units));
+            }
+        }
+        shared.leased.each_outstanding(|key, units| {
+            // A policy that was removed may have units out.
+            let policy = policy_of_key(key).unwrap_or_default();
+            match out.get_mut(policy) {
+                Some(all) => *all = all.saturating_add(units),
+                None => drop(out.insert(policy.to_owned(), units)),
+            }
+        });
+        stores::show_outstanding(registry, out);
+        stores::show_possible_excess(registry, excess);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Metrics of stores: their state, the time of their answers, and units drawn ahead.
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -9,10 +9,11 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate::cluster::shares::Status;
 use tidegate::cluster::{MemberReport, Part};
-use tidegate::store::Op;
 use tidegate::store::leased::LeaseHealth;
+use tidegate::store::{Op, Store};
 
-use super::labels::{label_sets, words};
+use super::labels::{PolicyLabel, label_sets, words};
+use super::new_series;
 
 /// The series about the state of one store.
 #[derive(Debug)]
@@ -105,12 +106,6 @@ impl StoreTimes {
 
 /// Registers the metrics of leases.
 pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
-    let outstanding = i64::try_from(health.outstanding).unwrap_or(i64::MAX);
-    registry.register(
-        "lease_outstanding_units",
-        "Units drawn from the engine and not yet spent: the most that this node adds to the excess",
-        ConstGauge::new(outstanding),
-    );
     for (name, help, count) in [
         (
             "lease_granted",
@@ -127,12 +122,53 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     }
 }
 
-pub(crate) fn show_clock(registry: &mut Registry, set_back: u64) {
-    registry.register(
-        "store_clock_set_back",
-        "How often this node found Redis's clock set back by more than a second",
-        ConstCounter::new(set_back),
+/// Registers the units out of each policy.
+pub(crate) fn show_outstanding(registry: &mut Registry, policies: impl IntoIterator<Item = (String, u64)>) {
+    let family: Family<PolicyLabel, Gauge> = new_series(
+        registry,
+        "lease_outstanding_units",
+        "Units of all keys drawn from the engine and not yet spent: lost until the rate returns them if this node dies",
     );
+    for (policy, units) in policies {
+        family.get_or_create(&PolicyLabel { policy }).set(i64::try_from(units).unwrap_or(i64::MAX));
+    }
+}
+
+label_sets! {
+    struct ShareLabels { policy: String, share: &'static str }
+}
+
+/// Registers what each policy, by the share that it really uses, may grant without the engine.
+pub(crate) fn show_possible_excess(
+    registry: &mut Registry,
+    policies: impl IntoIterator<Item = (String, &'static str, f64)>,
+) {
+    let family: Family<ShareLabels, Gauge<f64, AtomicU64>> = new_series(
+        registry,
+        "policy_possible_excess_units",
+        "Units beyond the limit of one key that this node grants if the engine goes away for a moment now, by the share that the policy really uses",
+    );
+    for (policy, share, units) in policies {
+        family.get_or_create(&ShareLabels { policy, share }).set(units);
+    }
+}
+
+/// Registers what was noticed about the engine.
+pub(crate) fn show_engine(registry: &mut Registry, engine: &dyn Store) {
+    for (name, help, count) in [
+        (
+            "store_clock_set_back",
+            "How often this node found Redis's clock set back by more than a second",
+            engine.clock_set_back(),
+        ),
+        (
+            "store_losses",
+            "How often this node found a key whose state Redis has lost; it counts as store.after_loss says",
+            engine.losses(),
+        ),
+    ] {
+        registry.register(name, help, ConstCounter::new(count));
+    }
 }
 
 pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
@@ -144,25 +180,36 @@ pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: boo
     registry.register(name, help, ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE)));
 }
 
-pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
+pub(crate) fn show_agreement(registry: &mut Registry, agrees: bool) {
     registry.register(
         "cluster_agrees",
         "1 when this node's last round with the others succeeded, 0 when it failed",
-        ConstGauge::new(i64::from(status.failed.is_none())),
+        ConstGauge::new(i64::from(agrees)),
     );
+}
+
+pub(crate) fn show_members(registry: &mut Registry, too_many: bool, members: usize) {
     registry.register(
         "cluster_too_many_members",
         "1 while more nodes share the engine than store.nodes says, or more regions share the limits than store.region.max says",
-        ConstGauge::new(i64::from(status.too_many)),
+        ConstGauge::new(i64::from(too_many)),
     );
-    // Only the leading node counts the members.
-    if status.members > 0 {
+    // On etcd and ZooKeeper only the leading node counts the members.
+    if members > 0 {
         registry.register(
             "cluster_members",
-            "Nodes that share the engine, or with store.region those of all regions; only on the leader",
-            ConstGauge::new(i64::try_from(status.members).unwrap_or(i64::MAX)),
+            "Nodes that share the engine, or with store.region those of all regions; on etcd and ZooKeeper only on the leader",
+            ConstGauge::new(i64::try_from(members).unwrap_or(i64::MAX)),
         );
     }
+}
+
+pub(crate) fn show_other_policies(registry: &mut Registry, nodes: usize) {
+    registry.register(
+        "cluster_other_policies",
+        "Nodes that share the Redis and have other limits than this one, for more than ten seconds",
+        ConstGauge::new(i64::try_from(nodes).unwrap_or(i64::MAX)),
+    );
 }
 
 pub(crate) fn show_policies(registry: &mut Registry, report: &MemberReport) {

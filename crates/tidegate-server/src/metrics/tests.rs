@@ -56,7 +56,8 @@ mod page {
 
     use tidegate::cluster::MemberReport;
     use tidegate::cluster::shares::Status;
-    use tidegate::policy::{CostErrors, Holding, Limit, Over, Policy};
+    use tidegate::policy::{CostErrors, Holding, Limit, Over, Policy, Share};
+    use tidegate::store::PlainStore;
     use tidegate::store::leased::LeaseHealth;
     use tidegate::{Quota, Tick};
     use tidegate_testkit::{cell, keep_tables, name, table};
@@ -101,13 +102,18 @@ mod page {
             .into_iter()
             .for_each(|allowed| calls.count("a", allowed, std::slice::from_ref(&policy)));
         calls.show(&mut peers, false, std::slice::from_ref(&policy));
-        let mut status = Status::default();
-        status.members = 1;
+        let status = Status::default();
         let others = |registry: &mut Registry| {
             stores::show(registry, &LeaseHealth::default());
-            stores::show_clock(registry, 0);
+            stores::show_outstanding(registry, [("a.b.c".to_owned(), 1)]);
+            let shares = [Share::Leased, Share::Central, Share::Split, Share::Local];
+            let excess = shares.map(|share| ("a.b.c".to_owned(), share.word(), 1.0));
+            stores::show_possible_excess(registry, excess);
+            stores::show_engine(registry, &PlainStore::default());
             [true, false].into_iter().for_each(|of_region| stores::show_part(registry, &status, of_region));
-            stores::show_membership(registry, &status);
+            stores::show_agreement(registry, true);
+            stores::show_members(registry, false, 1);
+            stores::show_other_policies(registry, 0);
             stores::show_policies(registry, &MemberReport::default());
             protection::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
             admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
@@ -176,7 +182,16 @@ mod page {
         ),
         ("quota", &["tidegate_quota_"]),
         ("stores", &["tidegate_store_"]),
-        ("nodes", &["tidegate_lease_", "tidegate_node_", "tidegate_region_", "tidegate_cluster_"]),
+        (
+            "nodes",
+            &[
+                "tidegate_lease_",
+                "tidegate_policy_possible_",
+                "tidegate_node_",
+                "tidegate_region_",
+                "tidegate_cluster_",
+            ],
+        ),
         (
             "process",
             &[
@@ -217,6 +232,9 @@ mod page {
         ("tidegate_store_errors_total", "stores/README.md#when-the-store-is-gone"),
         ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
         ("tidegate_store_clock_set_back_total", "stores/README.md#the-bound-of-each-fault"),
+        ("tidegate_store_losses_total", "stores/engines.md#after-a-loss"),
+        ("tidegate_lease_outstanding_units", "stores/nodes.md#leases"),
+        ("tidegate_policy_possible_excess_units", "stores/README.md#error-bounds"),
         ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),
     ];
 

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 #[cfg(not(unix))]
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tidegate::config::{Address, DoorName, TlsSettings};
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 pub(crate) use self::unix::Signals;
 use super::{ServeError, ServerHandle};
 use crate::connections::Listener;
-use crate::decider::{LEASES_EVERY, WATCHED_EVERY};
+use crate::decider::{LEASES_EVERY, REPORTS_EVERY, WATCHED_EVERY};
 use crate::files::FileWatch;
 use crate::options::ServerOptions;
 use crate::systemd;
@@ -108,6 +109,19 @@ impl Background {
                 handle.app.decider.storage.tidy_leases().await;
             }
         };
+        let reports = async {
+            let Some(nodes) = handle.app.decider.storage.nodes() else { return std::future::pending().await };
+            let mut every = tokio::time::interval(REPORTS_EVERY);
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                every.tick().await;
+                let (set, number) = {
+                    let live = handle.app.decider.live();
+                    (Arc::clone(&live.set), live.number)
+                };
+                nodes.look(&set, number).await;
+            }
+        };
         let conditions = async {
             let mut every = tokio::time::interval(WATCHED_EVERY);
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -134,6 +148,7 @@ impl Background {
             never = handle.app.reload.follow_cluster(&handle.app.decider) => never,
             never = signals => never,
             never = leases => never,
+            never = reports => never,
             never = conditions => never,
             never = config => never,
             never = secrets => never,

@@ -15,7 +15,7 @@ use tidegate::store::{
     Caps, Executed, Execution, Home, Later, Occupancy, Step, StepAnswer, Store, StoreError,
 };
 
-use super::opened::OpenStoreError;
+use super::opened::{OpenStoreError, Roster};
 
 /// The time between two attempts, as for checking whether a lost engine is back.
 const EVERY: Duration = Duration::from_secs(1);
@@ -39,6 +39,7 @@ pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<Dialled, Failed>> +
 pub(super) struct Dialled {
     pub(super) store: Arc<dyn Store>,
     pub(super) coordinator: Option<Arc<dyn Coordinator>>,
+    pub(super) roster: Option<Arc<dyn Roster>>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -70,6 +71,7 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
     let held = Arc::downgrade(&awaited);
     let coordinator =
         dial.coordinates.then(|| Arc::new(Coordinates(Arc::clone(&awaited))) as Arc<dyn Coordinator>);
+    let roster = (!dial.coordinates).then(|| Arc::new(Dialling(Arc::clone(&awaited))) as Arc<dyn Roster>);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -84,7 +86,7 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
             }
         }
     });
-    Ok((Dialled { store: Arc::new(Dialling(awaited)), coordinator, warnings: vec![warning] }, true))
+    Ok((Dialled { store: Arc::new(Dialling(awaited)), coordinator, roster, warnings: vec![warning] }, true))
 }
 
 struct Awaited {
@@ -173,6 +175,19 @@ impl Store for Dialling {
     fn clock_set_back(&self) -> u64 {
         self.0.reached.get().map_or(0, |engine| engine.store.clock_set_back())
     }
+
+    fn losses(&self) -> u64 {
+        self.0.reached.get().map_or(0, |engine| engine.store.losses())
+    }
+}
+
+impl Roster for Dialling {
+    fn exchange(&self, node: &str, report: &str) -> Later<Result<Vec<String>, StoreError>> {
+        match self.0.reached.get().and_then(|engine| engine.roster.as_deref()) {
+            Some(roster) => roster.exchange(node, report),
+            None => Box::pin(std::future::ready(Err(self.0.unavailable()))),
+        }
+    }
 }
 
 /// The coordinator of an engine that is being dialled.
@@ -255,7 +270,7 @@ mod tests {
         let attempt = move || -> Attempt {
             let reached = made.fetch_add(1, Ordering::Relaxed) >= failures;
             let store = Arc::new(PlainStore::default());
-            let dialled = Dialled { store, coordinator: None, warnings: Vec::new() };
+            let dialled = Dialled { store, coordinator: None, roster: None, warnings: Vec::new() };
             Box::pin(async move { if reached { Ok(dialled) } else { Err(reason()) } })
         };
         let caps = PlainStore::default().caps();

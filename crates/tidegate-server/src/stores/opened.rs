@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::cluster::Coordinator;
 use tidegate::config::{ReadError, StoreSettings};
-use tidegate::store::{CapacityError, Store};
+use tidegate::store::{CapacityError, Later, Store, StoreError};
 
 /// An opened store, with what a server must know about it.
 #[derive(Clone, Debug)]
@@ -43,9 +43,17 @@ pub(crate) struct Sharing {
     /// The coordinator by which nodes agree on their parts; `None`: each has an even part of the limit, for the
     /// most nodes.
     pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
+    /// Where nodes tell of themselves if no coordinator does.
+    pub(crate) roster: Option<Arc<dyn Roster>>,
     /// Whether this node uses policies published through the coordinator.
     pub(crate) cluster_policies: bool,
     pub(crate) region: Option<Region>,
+}
+
+/// An engine that does not coordinate its nodes, where each tells the others of itself.
+pub(crate) trait Roster: Debug + Send + Sync {
+    /// Writes this node's report, an empty one to leave. Returns those of all nodes of the last ten seconds.
+    fn exchange(&self, node: &str, report: &str) -> Later<Result<Vec<String>, StoreError>>;
 }
 
 /// A region that divides the limits with others, each with its own engine.

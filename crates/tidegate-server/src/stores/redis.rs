@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tidegate::config::{EngineSettings, Topology};
-use tidegate::store::{AfterLoss, Caps};
+use tidegate::store::{AfterLoss, Caps, Later, StoreError};
 use tidegate_redis::{ConnectError, RedisOptions, RedisStore};
 
 use super::dial::{Attempt, Dial, Dialled, Failed};
-use super::opened::OpenStoreError;
+use super::opened::{OpenStoreError, Roster};
 use super::password;
 
 const KIND: &str = "redis";
@@ -80,7 +80,14 @@ fn dialled(store: RedisStore) -> Dialled {
             "store.kind: redis: maxmemory-policy is {policy}, so counters may be dropped when memory is short, and what was spent with them; set noeviction or volatile-ttl"
         ));
     }
-    Dialled { store: Arc::new(store), coordinator: None, warnings }
+    Dialled { store: Arc::new(store.clone()), coordinator: None, roster: Some(Arc::new(store)), warnings }
+}
+
+impl Roster for RedisStore {
+    fn exchange(&self, node: &str, report: &str) -> Later<Result<Vec<String>, StoreError>> {
+        let (store, node, report) = (self.clone(), node.to_owned(), report.to_owned());
+        Box::pin(async move { store.exchange_reports(&node, &report).await })
+    }
 }
 
 fn failed(error: &ConnectError) -> Failed {

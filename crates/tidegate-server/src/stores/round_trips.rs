@@ -2,15 +2,16 @@
 //! which limits the Redis script supports, which are leased, how many round trips a compare-and-set takes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::cluster::Part;
 use tidegate::config::{EngineKind, StoreKind, StoreSettings};
 use tidegate::policy::{Limit, Mode, Over, Policy, PolicySet, Share};
-use tidegate::store::CAS_ROUND_TRIPS;
 use tidegate::store::leased::most_held;
+use tidegate::store::{CAS_ROUND_TRIPS, OnStoreError};
 use tidegate::{Quota, Tick};
 
-use crate::active_config::settles;
+use crate::active_config::{most_of, per_second, settles};
 
 /// Where the requests of a policy are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,9 +74,7 @@ pub fn round_trips(store: &StoreSettings, policies: &PolicySet) -> Vec<PolicyCos
 
 fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> PolicyCost {
     let share = policy.share.unwrap_or(Share::Leased);
-    let limits = || policy.each_limit();
-    let quotas: Vec<&Arc<Quota>> =
-        limits().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref()).collect();
+    let quotas: Vec<&Arc<Quota>> = quotas_of(policy).collect();
     let made = |decided_in, round_trips: Option<u32>, lease_units| {
         let asks = !matches!(decided_in, DecidedIn::Process);
         let settling = if asks && settles(policy) { CAS_ROUND_TRIPS } else { 0 };
@@ -85,24 +84,86 @@ fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> Po
         PolicyCost { policy, share, decided_in, round_trips, lease_units, at_least, settling }
     };
     // A limit that follows another one's load has no numbers before it is asked.
-    let follows = limits().any(|limit| limit.follows.is_some());
+    let follows = follows(policy);
     if matches!(share, Share::Local | Share::Split) || (quotas.is_empty() && !follows) {
         return made(DecidedIn::Process, Some(0), None);
     }
-    if share == Share::Leased {
-        let waits = limits().any(|limit| !limit.max_wait.is_zero());
-        let held: Option<Vec<u64>> =
-            quotas.iter().map(|quota| most_held(&of_one_region(quota, regions), nodes)).collect();
-        if let (Some(least), false) = (held.and_then(|held| held.into_iter().min()), waits || follows) {
-            let draw = scripted(engine, &quotas).map(|scripted| if scripted { 1 } else { CAS_ROUND_TRIPS });
-            return made(DecidedIn::Leases, draw, Some(least));
-        }
+    if let Some(least) = lease_units(policy, Fleet { nodes, regions }) {
+        let draw = scripted(engine, &quotas).map(|scripted| if scripted { 1 } else { CAS_ROUND_TRIPS });
+        return made(DecidedIn::Leases, draw, Some(least));
     }
     match scripted(engine, &quotas) {
         Some(true) if !follows => made(DecidedIn::Script, Some(1), None),
         Some(_) => made(DecidedIn::CompareAndSet, Some(CAS_ROUND_TRIPS), None),
         None => made(DecidedIn::Unknown, None, None),
     }
+}
+
+/// The most nodes that share an engine, and the most regions that divide the limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fleet {
+    pub(crate) nodes: u64,
+    pub(crate) regions: u64,
+}
+
+/// How long nodes may decide alone in a short outage: until the last one uses the engine again.
+const ALONE: Duration = Duration::from_millis(1250);
+
+impl Fleet {
+    /// Returns which share a policy really uses: a limit that cannot be leased is decided by the engine, and a policy
+    /// without a limit in this process.
+    pub(crate) fn share_used(self, policy: &Policy) -> Share {
+        match policy.share.unwrap_or(Share::Leased) {
+            Share::Leased if lease_units(policy, self).is_some() => Share::Leased,
+            Share::Leased | Share::Central if quotas_of(policy).next().is_none() && !follows(policy) => {
+                Share::Local
+            }
+            Share::Leased | Share::Central => Share::Central,
+            share => share,
+        }
+    }
+
+    /// Returns the units beyond the limit of one key that this node grants if the engine goes away now: infinitely many
+    /// if it then allows everything. Of several limits, the largest number. `None` if the policy refuses nothing.
+    pub(crate) fn possible_excess(self, policy: &Policy) -> Option<f64> {
+        if policy.mode != Mode::Enforce || policy.lets_through() {
+            return None;
+        }
+        let asks = matches!(self.share_used(policy), Share::Leased | Share::Central);
+        let limits = policy.deciding_limits().filter(|limit| !limit.is_breaker());
+        let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
+        let alone = |quota: &Arc<Quota>| {
+            let (quota, span) = (of_one_region(quota, self.regions), ALONE.as_secs_f64());
+            let granted = per_second(&quota).map_or_else(
+                || quota.granted_within(ALONE).unwrap_or_default().max(most_of(&quota)) as f64,
+                |rate| most_of(&quota) as f64 + (rate * span).floor(),
+            );
+            granted / self.nodes as f64
+        };
+        Some(match policy.on_store_error {
+            OnStoreError::Local if asks => quotas.map(alone).fold(0.0, f64::max),
+            OnStoreError::Allow if asks => f64::INFINITY,
+            _ => 0.0,
+        })
+    }
+}
+
+fn quotas_of(policy: &Policy) -> impl Iterator<Item = &Arc<Quota>> {
+    policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref())
+}
+
+fn follows(policy: &Policy) -> bool {
+    policy.each_limit().any(|limit| limit.follows.is_some())
+}
+
+/// Returns the most units of a draw; `None` if the policy is not leased.
+fn lease_units(policy: &Policy, fleet: Fleet) -> Option<u64> {
+    let waits = policy.each_limit().any(|limit| !limit.max_wait.is_zero());
+    if policy.share.unwrap_or(Share::Leased) != Share::Leased || waits || follows(policy) {
+        return None;
+    }
+    let held = quotas_of(policy).map(|quota| most_held(&of_one_region(quota, fleet.regions), fleet.nodes));
+    held.collect::<Option<Vec<u64>>>()?.into_iter().min()
 }
 
 /// Returns the part of a limit that one of `regions` engines decides.

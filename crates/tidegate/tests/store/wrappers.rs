@@ -50,6 +50,10 @@ impl Store for Odd {
     fn clock_set_back(&self) -> u64 {
         74
     }
+
+    fn losses(&self) -> u64 {
+        75
+    }
 }
 
 /// Regression: a shared store (`Arc`), which is how gates share one, announced no keys to the store inside, so that
@@ -72,7 +76,7 @@ fn what_a_wrapper_does_not_change_is_that_of_the_store_inside() {
         assert_eq!(fetched.load(Ordering::Relaxed), 2, "{name}");
         assert!(store.caps().one_tag, "{name}");
         assert_eq!((store.home(), store.exchanges()), (Home::Process { store: 71 }, 73), "{name}");
-        assert_eq!(store.clock_set_back(), 74, "{name}");
+        assert_eq!((store.clock_set_back(), store.losses()), (74, 75), "{name}");
         // What the fallback has charged itself is in its own table.
         assert_eq!(store.home_of(true) == Home::Process { store: 72 }, name != "fallback", "{name}");
         assert_eq!(store.home_of(false), Home::Process { store: 71 }, "{name}");

@@ -33,11 +33,15 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::OnFirstUse;
-use crate::stores::Sharing;
+use super::roster::Nodes;
+use crate::stores::{Fleet, Sharing};
 
 pub(crate) struct EngineSharing {
     /// Units drawn from the engine in advance.
     pub(super) leased: Leased,
+    pub(super) fleet: Fleet,
+    /// The nodes of an engine that does not coordinate them.
+    pub(super) nodes: Option<Nodes>,
     /// This node's membership, where nodes agree on their parts.
     pub(super) member: Option<Membership>,
 }
@@ -118,7 +122,10 @@ pub(crate) fn shared_gate(
         }
     };
     let member = member.map(|(member, _)| member);
-    (gate.with_store(Share::Local, local), EngineSharing { leased, member })
+    let nodes = sharing.roster.clone().map(|roster| Nodes::new(roster, name, sharing.nodes));
+    let fleet =
+        Fleet { nodes: sharing.nodes, regions: sharing.region.as_ref().map_or(1, |region| region.most) };
+    (gate.with_store(Share::Local, local), EngineSharing { leased, fleet, nodes, member })
 }
 
 impl Membership {

@@ -15,7 +15,7 @@ use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{self, Response, json};
 use crate::connections::Phase;
-use crate::decider::Outage;
+use crate::decider::{Nodes, Outage};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::reload::Taken;
@@ -88,7 +88,7 @@ fn checks(app: &App, serving: bool) -> String {
             )
         }
         // An engine has no slots of this process.
-        (None, None) if occupancy.capacity == 0 => format!("[+] store {kind}"),
+        (None, None) if occupancy.capacity == 0 => engine_line(app),
         (None, None) => {
             let of = format!("store {kind}: {} of {} slots", occupancy.used, occupancy.capacity);
             match occupancy.evicted_over_limit {
@@ -105,6 +105,8 @@ fn checks(app: &App, serving: bool) -> String {
             )
         }
     };
+    let lent = not_leased_line(&app.decider.storage.not_leased(&live.set));
+    let reported = app.decider.storage.nodes().map_or_else(String::new, nodes_line);
     let nodes = app.decider.storage.membership().map_or_else(String::new, |status| {
         let mark = if status.failed.is_some() || status.too_many { "[!]" } else { "[+]" };
         let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
@@ -148,12 +150,61 @@ fn checks(app: &App, serving: bool) -> String {
         .as_ref()
         .map_or_else(String::new, |certificates| format!("\n{}", certificates.describe()));
     format!(
-        "{} serving\n{config}{policies}{unmet}{unread}{blocks}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}{policies}{unmet}{unread}{blocks}\n{store}{lent}{reported}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Does not count this request.
         app.requests_in_flight().saturating_sub(1),
         if serving { "ready" } else { "not ready" },
     )
+}
+
+/// Describes an engine that is asked: how far it is, and what was noticed since the start.
+fn engine_line(app: &App) -> String {
+    let storage = &app.decider.storage;
+    let (losses, set_back) = storage.noticed();
+    let mark = if losses + set_back > 0 { "[!]" } else { "[+]" };
+    let seen = storage.nodes().map(Nodes::seen).filter(|seen| seen.members > 0);
+    let far = seen.map_or_else(String::new, |seen| {
+        format!(", answers in {:.1} ms", seen.round_trip.as_secs_f64() * 1e3)
+    });
+    let lost = match losses {
+        0 => String::new(),
+        count => format!("; lost the state of keys, noticed {count} x: they count as store.after_loss says"),
+    };
+    let clock = match set_back {
+        0 => String::new(),
+        count => format!("; its clock was set back, noticed {count} x"),
+    };
+    format!("{mark} store {}{far}{lost}{clock}", storage.kind())
+}
+
+/// Describes the policies that use another share than the file asks for.
+fn not_leased_line(policies: &[&str]) -> String {
+    let named: Vec<_> = policies.iter().take(TOLD).map(|name| visible::line(name).to_string()).collect();
+    let more = match policies.len().saturating_sub(TOLD) {
+        _ if named.is_empty() => return String::new(),
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "\n[+] share: the engine decides each request of {}{more}, which cannot be leased",
+        named.join(", ")
+    )
+}
+
+/// Describes the nodes of an engine that does not coordinate them.
+fn nodes_line(nodes: &Nodes) -> String {
+    let (seen, most) = (nodes.seen(), nodes.most());
+    if seen.members == 0 {
+        return String::new();
+    }
+    let mark = if seen.too_many() || !seen.others().is_empty() { "[!]" } else { "[+]" };
+    let many = if seen.too_many() { ", more than it says" } else { "" };
+    let others = match seen.others() {
+        [] => String::new(),
+        others => format!("; other policies than this one have: {}", others.join(", ")),
+    };
+    format!("\n{mark} nodes: {} of {most} in store.nodes{many}{others}", seen.members)
 }
 
 /// How many kinds of requests, and policies, are told.
