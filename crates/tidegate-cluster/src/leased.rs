@@ -49,10 +49,12 @@
 //! to their end; then the fallback decides, as each charge says. The batch of a node that crashes is lost until the
 //! limit refills.
 
+mod allowance;
 mod asking;
 mod draws;
 mod leasable;
 mod lease;
+mod refusals;
 mod request;
 mod state;
 mod table;
@@ -93,11 +95,11 @@ const LASTS: Duration = Duration::from_secs(1);
 const KEYS: usize = 65_536;
 
 const USUAL: LeaseOptions =
-    LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS };
+    LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS, nodes: 1 };
 
-/// Returns the most units of a limit that one of `nodes` nodes holds, which is also the largest draw, if each node has
-/// an even part and all options are the defaults. `None` where the limit is not leased, and each request asks the
-/// engine.
+/// Returns the most units of a limit that one of `nodes` nodes holds within 2 ms of the engine, if each node has an even
+/// part and all options are the defaults; further away it may hold its part of the burst. `None` where the engine then
+/// decides each request.
 ///
 /// # Examples
 /// ```
@@ -151,18 +153,24 @@ pub struct Leased {
 pub struct LeasedBuilder {
     engine: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    part: Part,
+    part: Option<Part>,
     options: LeaseOptions,
     keys: usize,
     background: Background,
 }
 
 impl LeasedBuilder {
-    /// Sets which part of the outstanding units is this node's; all of them by default. The parts of all nodes must
-    /// never add up to more than the whole: without a [driver](crate::shares::Driver), use [`Part::even`] with the most
-    /// nodes there may ever be.
+    /// Sets the most nodes that there may ever be; 1 by default. Each may hold an even part, if no
+    /// [`part`](LeasedBuilder::part) is set.
+    pub fn nodes(mut self, nodes: u64) -> Self {
+        self.options.nodes = nodes.max(1);
+        self
+    }
+
+    /// Sets which part of what all nodes hold is this node's, for example that of a [driver](crate::shares::Driver). The
+    /// parts of all nodes must never add up to more than the whole.
     pub fn part(mut self, part: Part) -> Self {
-        self.part = part;
+        self.part = Some(part);
         self
     }
 
@@ -216,6 +224,7 @@ impl LeasedBuilder {
     #[must_use]
     pub fn build(self) -> Leased {
         let Self { engine, clock, part, options, keys, background } = self;
+        let part = part.unwrap_or_else(|| Part::even(options.nodes));
         let (terms, table) = (AllTerms::new(options), LeaseTable::new(keys));
         Leased {
             inner: Arc::new(LeasedState {
@@ -249,7 +258,7 @@ impl Leased {
         LeasedBuilder {
             engine: Arc::new(engine),
             clock: Arc::new(clock),
-            part: Part::even(1),
+            part: None,
             options: USUAL,
             keys: KEYS,
             background: Background::default(),
@@ -275,6 +284,21 @@ impl Leased {
     pub async fn close(&self) {
         let returns = self.inner.tidy(self.inner.clock.now(), true);
         self.inner.give_all_back(returns).await;
+    }
+
+    /// Returns how long the engine takes to answer this node; zero before its first answer.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.inner.round_trip()
+    }
+
+    /// Returns whether the engine decides each request under a limit, because its burst is too small for the time that
+    /// the engine takes to answer.
+    #[must_use]
+    pub fn is_too_far_for(&self, quota: &Arc<Quota>) -> bool {
+        let part = Part::even(self.inner.terms.nodes()).at(Tick::EPOCH);
+        let too_far = |terms: &Arc<leasable::Terms>| allowance::is_too_far(terms, part, self.round_trip());
+        self.inner.terms.of(quota).as_ref().is_some_and(too_far)
     }
 
     /// Returns the health of this node's leases. Visits each key.
@@ -319,7 +343,7 @@ impl Store for Leased {
 
     fn caps(&self) -> Caps {
         let mut caps = self.inner.engine.caps();
-        (caps.may_wait, caps.always_decides) = (true, false);
+        (caps.may_wait, caps.keeps_abandoned, caps.always_decides) = (true, true, false);
         caps
     }
 }
@@ -364,7 +388,7 @@ impl LeasedState {
             let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
                 return false;
             };
-            let (now, part) = (self.now_of(step, entry.lease.terms.window), self.part.at(step.now));
+            let (now, part) = (self.now_of(step, entry.lease.terms.is_window()), self.part.at(step.now));
             if !entry.lease.would_grant(charge.cost, charge.kept_back, now, part) {
                 return false;
             }

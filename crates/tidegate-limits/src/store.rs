@@ -264,6 +264,9 @@ pub struct Caps {
     /// The largest cell that the store takes, in bytes; `None` where there is no bound. Limits whose states may be
     /// larger are refused with [`StoreError::CellTooLarge`].
     pub largest_cell: Option<usize>,
+    /// Whether a charge stays spent if its caller goes away, unless the step asked for receipts: nodes that hold units
+    /// rely on it that none come back.
+    pub keeps_abandoned: bool,
     /// Whether the store always decides, as a store in this process's memory does: there is no outage to prepare for.
     pub always_decides: bool,
 }
@@ -276,6 +279,7 @@ impl Caps {
         may_wait: true,
         later_if_strict: false,
         largest_cell: Some(4096),
+        keeps_abandoned: false,
         always_decides: false,
     };
 

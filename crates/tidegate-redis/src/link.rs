@@ -21,7 +21,7 @@ use crate::call::{Layout, MOST_CELLS, Names, decide, decode_reply, delete, last_
 use crate::connect::{Dialer, Find, PAUSE, Ready, SCRIPT, ask, error_text, server_error_text};
 use crate::counts::{Counters, add};
 use crate::sweep::Sweep;
-use crate::work::{Failure, Job, Note, Prepared, Reply, StepResult, Work};
+use crate::work::{Failure, Job, Note, Plan, Prepared, Reply, StepResult, Work};
 
 /// The most jobs that wait for a server; further callers wait until there is room.
 const MOST_WAITING: usize = 16_384;
@@ -415,6 +415,9 @@ pub(crate) enum Call {
 
 struct OpenBatch {
     by_caller: bool,
+    /// Whether it only reads cells. Steps that follow a read of their cell in a call are left to the library too, which
+    /// takes two exchanges each and conflicts with itself on a busy key. So reads have calls of their own.
+    reads: bool,
     /// The call's only shard, if the server accepts one per call.
     shard: Option<u32>,
     asking: bool,
@@ -441,10 +444,11 @@ pub(crate) fn batches(jobs: Vec<Job>, one_shard: bool, most_steps: usize) -> Vec
             }
         };
         let by_caller = steps.first().is_some_and(|step| step.tick.is_some());
+        let reads = steps.iter().all(|step| step.plan == Plan::Read);
         let shard = one_shard.then(|| job.work.shard());
         let (steps, cells) = (steps.len(), job.work.cells());
         let joined = open.iter_mut().rev().find(|call| {
-            (call.by_caller, call.shard, call.asking) == (by_caller, shard, asking)
+            (call.by_caller, call.reads, call.shard, call.asking) == (by_caller, reads, shard, asking)
                 && call.steps + steps <= most_steps
                 && call.cells + cells <= MOST_CELLS
         });
@@ -453,9 +457,11 @@ pub(crate) fn batches(jobs: Vec<Job>, one_shard: bool, most_steps: usize) -> Vec
                 call.jobs.push(job);
                 (call.steps, call.cells) = (call.steps + steps, call.cells + cells);
             }
-            None => open.push(OpenBatch { by_caller, shard, asking, jobs: vec![job], steps, cells }),
+            None => open.push(OpenBatch { by_caller, reads, shard, asking, jobs: vec![job], steps, cells }),
         }
     }
+    // Reads last, and writes first in the next exchange: between them are no other steps of this node.
+    open.sort_by_key(|call| call.reads);
     batches.extend(open.into_iter().map(|OpenBatch { asking, jobs, .. }| {
         let layout = Layout::default();
         Batch { call: Call::Decide { jobs, layout }, asking }

@@ -90,7 +90,7 @@ pub(super) fn central(parts: &Parts) -> Arc<dyn Store> {
 pub(super) fn leased(parts: &Parts) -> Arc<dyn Store> {
     let background = parts.background.clone();
     let store = Leased::around(fallback(parts), parts.clock.clone())
-        .part(Part::even(parts.nodes))
+        .nodes(parts.nodes)
         .background(move |later| background.spawn(later))
         .build();
     let (ticking, clock) = (store.clone(), parts.clock.clone());

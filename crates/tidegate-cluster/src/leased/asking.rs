@@ -19,12 +19,11 @@ use super::draws::{Awaited, Return};
 use super::leasable::Terms;
 use super::lease::GivenBack;
 use super::request::Portion;
-use super::state::{LeasedState, TermsOfLines, ask, ask_each, by_the_engine, widen};
+use super::state::{LeasedState, TermsOfLines, ask, ask_each, by_the_engine, keep_abandoned, widen};
 use super::table::{ChargeSettings, Drawing, LeasedKey};
 
-/// How often a request waits for draws before the engine decides it alone: draws grow with the requests that wait for
-/// them.
-const ROUNDS: usize = 8;
+/// How often a request waits for draws before the engine decides it alone.
+const ROUNDS: usize = 1;
 
 type WaitingStep = (usize, OwnedStep, Pending);
 
@@ -176,6 +175,9 @@ impl LeasedState {
     async fn conclude(self: &Arc<Self>, asking: Asking, answer: StepAnswer, sent: Tick) -> StepAnswer {
         let Asking { asked, terms, on_answer } = asking;
         let mut executed = answer?;
+        if executed.by == DecidedBy::Engine {
+            self.took(self.clock.now().since(sent));
+        }
         self.record_answer(&asked, &executed, sent);
         match on_answer {
             OnAnswer::Merge(merged) => {
@@ -184,6 +186,7 @@ impl LeasedState {
             }
             OnAnswer::Tell => {
                 widen(&mut executed, &terms);
+                keep_abandoned(asked.with(|step| step.receipts), &mut executed, &terms);
                 Ok(executed)
             }
         }
@@ -302,6 +305,7 @@ impl LeasedState {
             merged.lines.push(line);
         }
         widen(&mut merged, terms);
+        keep_abandoned(step.with(|step| step.receipts), &mut merged, terms);
         Ok(merged)
     }
 
@@ -394,7 +398,7 @@ impl HeldUnits {
 /// The request is not admitted: the units that it holds are put back.
 impl Drop for HeldUnits {
     fn drop(&mut self) {
-        let mut returns = Vec::new();
+        let (mut returns, now) = (Vec::new(), self.inner.clock.now());
         for TakenUnits { hash, key, terms, settings, portion } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
             shard.granted = shard.granted.saturating_sub(1);
@@ -402,9 +406,11 @@ impl Drop for HeldUnits {
                 Some(entry) => {
                     let mut back = GivenBack::new();
                     entry.lease.release(&portion);
-                    entry.lease.put_back(&portion, &mut back);
+                    entry.lease.put_back(&portion, now, &mut back);
                     returns.extend(LeasedState::returns(entry, back));
                 }
+                // What is given back of a limit without outstanding units might be held elsewhere too.
+                None if terms.outstanding == 0 => {}
                 None => {
                     let receipt = portion.receipt(&terms.engine);
                     returns.push(Return { key, terms, settings, receipt });

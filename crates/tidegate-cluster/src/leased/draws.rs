@@ -13,6 +13,7 @@ use tidegate_core::time::nanos;
 use tidegate_core::{Cost, Finish, Receipt, Tick};
 use tidegate_limits::store::{Charge, Ending, Later, Op, OwnedStep, Step, StepAnswer, StepClock};
 
+use super::allowance::Wanted;
 use super::leasable::Terms;
 use super::lease::GivenBack;
 use super::request::{Draw, DrawTimes, Drawn, Refused};
@@ -53,7 +54,12 @@ impl LeasedState {
         if entry.lease.is_drawing() {
             return entry.drawing.clone();
         }
-        let draw = entry.lease.draw(request, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
+        let draw = entry.lease.draw(
+            request,
+            now,
+            self.counts.numbers.fetch_add(1, Ordering::Relaxed),
+            self.round_trip(),
+        )?;
         let asked = DrawRequest {
             inner: Arc::clone(self),
             hash,
@@ -94,7 +100,7 @@ impl LeasedState {
             for entry in shard.entries() {
                 let mut back = GivenBack::new();
                 match all {
-                    true => entry.lease.close(&mut back),
+                    true => entry.lease.close(now, &mut back),
                     false => entry.lease.tidy(now, part, &mut back),
                 }
                 returns.extend(Self::returns(entry, back));
@@ -147,7 +153,7 @@ impl DrawRequest {
     async fn run(mut self) {
         let sent = self.inner.clock.now();
         let charges = [Charge {
-            max_wait: self.terms.ahead,
+            max_wait: self.draw.ahead,
             ..charge(&self.key, &self.terms, self.settings, self.draw.want, self.draw.kept_back)
         }];
         let step =
@@ -163,9 +169,7 @@ impl DrawRequest {
     fn take_in(&mut self, answer: StepAnswer, times: DrawTimes) {
         self.answered = true;
         if answer.is_ok() {
-            // Relaxed: a number by itself.
-            let took = nanos(times.received.since(times.sent));
-            self.inner.round_trip.store(took, Ordering::Relaxed);
+            self.inner.took(times.received.since(times.sent));
         }
         let (inner, part) = (&self.inner, self.inner.part.at(times.received));
         let mut back = GivenBack::new();
@@ -195,6 +199,7 @@ impl DrawRequest {
             }
             (Some(entry), None, None) => entry.lease.failed(&self.draw, times.received),
             // The key was forgotten, or has another limit by now.
+            (None, _, Some(_)) if self.terms.outstanding == 0 => {}
             (None, _, Some(drawn)) => returns.push(Return {
                 key: Arc::clone(&self.key),
                 terms: Arc::clone(&self.terms),
@@ -275,18 +280,22 @@ fn charge<'a>(
 /// The time over which the demand is averaged, in nanoseconds: one gap between requests does not shrink a draw.
 const AVERAGED_OVER: u64 = 200_000_000;
 
-/// Up to this many units are drawn if they are likely to be spent before they expire, or a key that is hit a few times
-/// a second would need a draw at each hit.
+/// Fewer units than this are not worth a draw: some of them may have to be given back, by another call.
 const FEW: u64 = 8;
+
+/// Up to this many units are drawn if they are likely to be spent before they expire: a call for fifty requests.
+const MANY: u64 = 64;
 
 /// The recent demand for one key on this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyDemand {
     /// The averaged demand, in thousandths of a unit per second.
     rate: u64,
-    /// Units asked for since the last draw, whether they were granted or not.
+    /// Units asked for since the last look, whether they were granted or not.
     asked: u64,
     since: Tick,
+    /// Units asked for since the last draw.
+    undrawn: u64,
 }
 
 impl KeyDemand {
@@ -295,77 +304,114 @@ impl KeyDemand {
         self.asked = self.asked.saturating_add(units);
     }
 
-    /// Returns how many units to draw, so that they last for `target` (a few units: up to half of `lasts`), and
-    /// restarts the count.
+    /// Returns what to draw, so that it lasts for the target time or until the next draw arrives (a few units: up to half of the time
+    /// that units may be held). `None` for a key that is asked for seldom.
     ///
     /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and one that
     /// is hit all the time reaches its full size within a few draws.
-    pub(super) fn sized(&mut self, now: Tick, target: Duration, lasts: Duration) -> u64 {
+    pub(super) fn wanted(&mut self, now: Tick, round_trip: Duration, terms: &Terms) -> Option<Wanted> {
+        self.measure(now);
+        let wanted = Wanted { rate: self.rate, units: 0, round_trip };
+        let many = wanted.within(terms.lasts / 2).min(MANY).min(terms.limit / 8);
+        let units = wanted.within(terms.target.max(round_trip * 3 / 2)).max(many);
+        let units = units.min(self.undrawn.saturating_add(self.asked).saturating_mul(2));
+        (units >= FEW).then_some(Wanted { units, ..wanted })
+    }
+
+    pub(super) const fn drawn(&mut self) {
+        self.undrawn = 0;
+    }
+
+    fn measure(&mut self, now: Tick) {
         let passed = nanos(now.since(self.since)).max(1);
-        let known = self.since > Tick::EPOCH;
+        if self.since == Tick::EPOCH {
+            (self.undrawn, self.asked, self.since) = (self.asked, 0, now);
+            return;
+        }
+        // A few requests at the same moment are no rate.
+        if passed < AVERAGED_OVER && self.asked < FEW {
+            return;
+        }
         let sample = u128::from(self.asked) * 1_000_000_000_000 / u128::from(passed);
         let sample = u64::try_from(sample).unwrap_or(u64::MAX);
-        if !known {
-            self.rate = 0;
-        } else if passed >= AVERAGED_OVER || sample > self.rate {
+        if passed >= AVERAGED_OVER || sample > self.rate {
             self.rate = sample;
         } else {
             let down = u128::from(self.rate - sample) * u128::from(passed) / u128::from(AVERAGED_OVER);
             self.rate -= u64::try_from(down).unwrap_or(self.rate);
         }
-        let within = |span: Duration| {
-            let units = u128::from(self.rate) * u128::from(nanos(span)) / 1_000_000_000_000;
-            u64::try_from(units).unwrap_or(u64::MAX)
-        };
-        let units = within(target).max(within(lasts / 2).min(FEW)).min(self.asked.saturating_mul(2));
+        self.undrawn = self.undrawn.saturating_add(self.asked);
         (self.asked, self.since) = (0, now);
-        units
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::Quota;
+
+    use super::super::leasable::LeaseOptions;
     use super::*;
 
-    const TARGET: Duration = Duration::from_millis(50);
-    const LASTS: Duration = Duration::from_secs(1);
+    const NEAR: Duration = Duration::from_millis(1);
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(1_000_000_000 + ms * 1_000_000)
     }
 
+    fn terms() -> Terms {
+        let options = LeaseOptions {
+            outstanding: 50,
+            strict: true,
+            target: Duration::from_millis(50),
+            lasts: Duration::from_secs(1),
+            nodes: 1,
+        };
+        Terms::of(&Arc::new(Quota::per_second(9_000).burst(9_000).gcra().unwrap()), &options).unwrap()
+    }
+
     #[test]
     fn a_key_that_is_hit_now_and_then_draws_nothing_ahead() {
-        let mut demand = KeyDemand::default();
-        for second in 0..10 {
+        let (mut demand, terms) = (KeyDemand::default(), terms());
+        for at in 0..40 {
             demand.record(1);
-            assert_eq!(demand.sized(ms(second * 1000), TARGET, LASTS), 0);
+            assert!(demand.wanted(ms(at * 100), NEAR, &terms).is_none(), "ten a second");
         }
     }
 
     #[test]
-    fn a_key_that_is_hit_a_few_times_a_second_draws_a_few() {
-        let mut demand = KeyDemand::default();
-        let drawn: Vec<u64> = (0..5)
-            .map(|draw| {
-                demand.record(8);
-                demand.sized(ms(draw * 400), TARGET, LASTS)
-            })
-            .collect();
-        assert_eq!(drawn, [0, 8, 8, 8, 8]);
+    fn a_hundred_a_second_are_a_draw_for_fifty() {
+        let (mut demand, terms, mut drawn) = (KeyDemand::default(), terms(), Vec::new());
+        for at in 0..400 {
+            demand.record(1);
+            if at % 50 == 0
+                && let Some(wanted) = demand.wanted(ms(at * 10), NEAR, &terms)
+            {
+                drawn.push(wanted.units);
+                demand.drawn();
+            }
+        }
+        assert_eq!(drawn, [50; 7]);
     }
 
     #[test]
-    fn a_key_that_is_hit_all_the_time_draws_what_lasts_for_the_target_within_a_few_draws() {
-        let mut demand = KeyDemand::default();
-        let (mut at, mut drawn) = (0, Vec::new());
-        // A thousand a second; each draw is made when the one before is spent.
-        for _ in 0..8 {
-            let units = demand.sized(ms(at), TARGET, LASTS).max(1);
-            drawn.push(units);
-            demand.record(units);
-            at += units;
+    fn a_busy_key_draws_what_lasts_for_the_target_or_until_the_next_draw_arrives() {
+        for (round_trip, expected) in [(1, 64), (100, 150)] {
+            let (mut demand, terms) = (KeyDemand::default(), terms());
+            let (mut at, mut drawn, round_trip) = (0, 0, Duration::from_millis(round_trip));
+            // A thousand a second.
+            for _ in 0..2_000 {
+                demand.record(1);
+                at += 1;
+                if at % 20 == 0
+                    && let Some(wanted) = demand.wanted(ms(at), round_trip, &terms)
+                {
+                    drawn = wanted.units;
+                    if at % 160 == 0 {
+                        demand.drawn();
+                    }
+                }
+            }
+            assert_eq!(drawn, expected, "{round_trip:?}");
         }
-        assert_eq!(drawn, [1, 2, 4, 8, 16, 32, 50, 50]);
     }
 }

@@ -13,6 +13,9 @@ use tidegate_limits::store::PerLimit;
 /// draw.
 pub(super) const LEAST_HELD: u64 = 2;
 
+/// A part of the burst of fewer units is not worth it: one request more or less is a large part of it.
+pub(super) const FEW: u64 = 16;
+
 /// The longest time that a draw reserves ahead: hardly noticed, and short enough to limit what an idle node strands.
 const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 
@@ -26,25 +29,28 @@ pub(super) struct LeaseOptions {
     /// The time of its own demand that a node draws at once.
     pub(super) target: Duration,
     pub(super) lasts: Duration,
+    /// The most nodes that there may ever be.
+    pub(super) nodes: u64,
 }
 
 /// Returns the most units of a limit that one of `nodes` nodes holds if each has an even part; `None` if the limit is
 /// not leased.
 pub(super) fn most_held(quota: &Arc<Quota>, nodes: u64, options: &LeaseOptions) -> Option<u64> {
-    let terms = Terms::of(quota, options)?;
+    let terms = Terms::of(quota, &LeaseOptions { nodes, ..*options })?;
     let held = terms.allowance(Part::even(nodes).at(tidegate_core::Tick::EPOCH), terms.limit);
     (held >= LEAST_HELD).then_some(held)
 }
 
 /// How one limit is leased.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) engine: Arc<Quota>,
     /// The units that the whole limit grants at once.
     pub(super) limit: u64,
-    /// Whether units end with the window in which they were drawn.
-    pub(super) window: bool,
-    /// The most units that all nodes together may hold.
+    /// The rate; `None` for a window, whose units end with the window in which they were drawn.
+    pub(super) rate: Option<Rate>,
+    /// The most units that all nodes together may hold in any case. 0 if that is too little for an even part to be of
+    /// use: then the engine has the whole burst, and nodes hold only what they know to be missing at the engine.
     pub(super) outstanding: u64,
     pub(super) ahead: Duration,
     pub(super) target: Duration,
@@ -54,30 +60,64 @@ pub(super) struct Terms {
 impl Terms {
     /// Returns the terms of a limit; `None` where it is decided by the engine alone.
     pub(super) fn of(quota: &Arc<Quota>, options: &LeaseOptions) -> Option<Self> {
-        let LeaseOptions { outstanding, strict, target, lasts } = *options;
+        let LeaseOptions { outstanding, strict, target, lasts, nodes } = *options;
         if let Quota::FixedWindow(window) = &**quota {
             // Units drawn in a window are spent in it, so the window never grants more than its limit, whatever nodes
             // hold.
             let limit = window.limit();
             let (engine, ahead) = (Arc::clone(quota), Duration::ZERO);
             let outstanding = limit / 2;
-            return Some(Self { engine, limit, window: true, outstanding, ahead, target, lasts });
+            return Some(Self { engine, limit, rate: None, outstanding, ahead, target, lasts });
         }
         let (rate, limit) = quota.flow()?;
-        let outstanding = part_of(limit, outstanding, 1000);
-        if outstanding == 0 {
-            return None;
-        }
-        let engine =
-            if strict { Arc::new(quota.with_less_burst(limit - outstanding)?) } else { Arc::clone(quota) };
+        let wanted = part_of(limit, outstanding, 1000);
+        let outstanding = if wanted / nodes.max(1) < LEAST_HELD { 0 } else { wanted };
+        let engine = if strict && outstanding > 0 {
+            Arc::new(quota.with_less_burst(limit - outstanding)?)
+        } else {
+            Arc::clone(quota)
+        };
         let ahead = time_of(rate, outstanding).min(LONGEST_AHEAD);
-        Some(Self { engine, limit, window: false, outstanding, ahead, target, lasts })
+        Some(Self { engine, limit, rate: Some(rate), outstanding, ahead, target, lasts })
+    }
+
+    pub(super) const fn is_window(&self) -> bool {
+        self.rate.is_none()
     }
 
     /// Returns how many units a node with the given part may hold, when the engine has `remaining` units left.
     pub(super) fn allowance(&self, part: u32, remaining: u64) -> u64 {
-        let all = if self.window { self.outstanding.min(remaining / 2) } else { self.outstanding };
+        let all = if self.is_window() { self.outstanding.min(remaining / 2) } else { self.outstanding };
         part_of(all, u64::from(part), u64::from(Part::WHOLE))
+    }
+
+    /// Returns the burst of the engine's limit.
+    pub(super) fn engine_burst(&self) -> u64 {
+        self.engine.capacity()
+    }
+
+    /// Returns whether any node may ever hold more than its part of `O`.
+    pub(super) fn may_be_held_beyond(&self) -> bool {
+        !self.is_window() && self.engine_burst() >= FEW
+    }
+
+    /// Returns how many units come back within a span, rounded up; none in a window.
+    pub(super) fn refill(&self, span: Duration) -> u64 {
+        let Some(rate) = self.rate else { return 0 };
+        let units = u128::from(nanos(span)) * u128::from(rate.count());
+        u64::try_from(units.div_ceil(u128::from(nanos(rate.period())))).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the rate in thousandths of a unit a second; for a window, there is none.
+    pub(super) fn rate_in_thousandths(&self) -> u64 {
+        let in_a_second =
+            |rate: Rate| u128::from(rate.count()) * 1_000_000_000_000 / u128::from(nanos(rate.period()));
+        self.rate.map_or(u64::MAX, |rate| u64::try_from(in_a_second(rate)).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// Returns in which time a number of units comes back, rounded down.
+    pub(super) fn time_of(&self, units: u64) -> Duration {
+        self.rate.map_or(Duration::ZERO, |rate| time_of(rate, units))
     }
 }
 
@@ -93,13 +133,17 @@ impl AllTerms {
         Self { options, met: PerLimit::default() }
     }
 
+    pub(super) const fn nodes(&self) -> u64 {
+        self.options.nodes
+    }
+
     /// Returns the terms of a limit. From the second call on, costs a lookup in a map.
     pub(super) fn of(&self, quota: &Arc<Quota>) -> Option<Arc<Terms>> {
         self.met.with(quota, || Terms::of(quota, &self.options).map(Arc::new), Option::clone)
     }
 }
 
-fn part_of(number: u64, part: u64, whole: u64) -> u64 {
+pub(super) fn part_of(number: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(number) * u128::from(part) / u128::from(whole.max(1))).unwrap_or(u64::MAX)
 }
 
@@ -117,6 +161,7 @@ mod tests {
         strict: true,
         target: Duration::from_millis(50),
         lasts: Duration::from_secs(1),
+        nodes: 1,
     };
 
     #[test]
@@ -135,12 +180,14 @@ mod tests {
 
     #[test]
     fn small_limits_and_those_that_are_no_flow_are_left_to_the_engine() {
-        let small = Arc::new(Quota::per_second(1000).burst(19).gcra().unwrap());
-        assert_eq!(Terms::of(&small, &OPTIONS), None);
-        let options = LeaseOptions { outstanding: 500, ..OPTIONS };
-        let leased = quotas().iter().filter(|quota| Terms::of(quota, &options).is_some()).count();
-        // Two of GCRA, two windows, the token bucket, the bucket that starts nearly empty, the leaky bucket. The other three of
-        // GCRA too: they grant three at once.
+        // Of forty, two nodes could hold a unit each: the engine keeps the whole burst.
+        for (burst, nodes, outstanding) in [(20, 1, 0), (39, 1, 0), (40, 1, 2), (100, 10, 0), (400, 10, 20)] {
+            let small = Arc::new(Quota::per_second(1000).burst(burst).gcra().unwrap());
+            let terms = Terms::of(&small, &LeaseOptions { nodes, ..OPTIONS }).unwrap();
+            assert_eq!((terms.outstanding, terms.engine_burst()), (outstanding, burst - outstanding));
+        }
+        let leased = quotas().iter().filter(|quota| Terms::of(quota, &OPTIONS).is_some()).count();
+        // The five of GCRA, two windows, the token bucket, the bucket that starts nearly empty, the leaky bucket.
         assert_eq!(leased, 10);
     }
 

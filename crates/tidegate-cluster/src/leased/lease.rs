@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Receipt, Retry, Tick};
+use tidegate_core::{Cost, Receipt, Tick};
 
+use super::allowance::{Allowance, DrawSize};
 use super::draws::KeyDemand;
 use super::leasable::{LEAST_HELD, Terms};
+use super::refusals::Refusals;
 use super::request::{Batch, Draw, DrawTimes, Drawn, Portion, Refused};
 
 /// For how long the engine decides a key alone after a draw has failed.
@@ -30,9 +32,10 @@ pub(super) struct Lease {
     next: Option<Batch>,
     /// Until when units are taken from the current batch without another look.
     good_until: Tick,
-    /// This node's part of the whole at the last look.
-    part: u32,
+    allowance: Allowance,
     held: u64,
+    /// Units that were drawn and will neither be spent nor given back.
+    pub(super) dropped: u64,
     refusals: Refusals,
     /// Until when nothing is drawn, because the engine did not answer.
     failed_until: Tick,
@@ -42,10 +45,16 @@ pub(super) struct Lease {
     demand: KeyDemand,
     /// Whether the last draw had to wait: then the limit is in full use, and so will the next.
     waits: bool,
+    /// When the engine answered last.
+    answered: Tick,
+    /// Fewer units than this do not last until the next draw arrives.
+    lead: u64,
+    /// What the requests that wait for the draw under way ask for.
+    awaited: u64,
     /// The most that a recent request left to higher priorities, and when it came: draws ahead of need leave as much.
     kept_back: (u64, Tick),
-    /// The number of the draw under way, and the tick at which it began.
-    drawing: Option<(u64, Tick)>,
+    /// The number of the draw under way, the tick at which it began, and the units that it is to bring.
+    drawing: Option<(u64, Tick, u64)>,
     touched: Tick,
 }
 
@@ -67,13 +76,17 @@ impl Lease {
             current: None,
             next: None,
             good_until: Tick::EPOCH,
-            part: 0,
+            allowance: Allowance::default(),
             held: 0,
+            dropped: 0,
             refusals: Refusals::default(),
             failed_until: Tick::EPOCH,
             full_at: Tick::EPOCH,
             demand: KeyDemand::default(),
             waits: false,
+            answered: Tick::EPOCH,
+            lead: 0,
+            awaited: 0,
             kept_back: (0, Tick::EPOCH),
             drawing: None,
             touched: Tick::EPOCH,
@@ -90,7 +103,11 @@ impl Lease {
         part: u32,
     ) -> Option<Portion> {
         let batch = self.current.as_mut()?;
-        if now >= self.good_until || now < batch.from || part < self.part || kept_back > batch.kept_back {
+        if now >= self.good_until
+            || now < batch.from
+            || part < self.allowance.part
+            || kept_back > batch.kept_back
+        {
             return None;
         }
         let portion = batch.take(cost)?;
@@ -130,13 +147,13 @@ impl Lease {
     ) -> Lookup {
         self.touched = now;
         self.tidy(now, part, back);
-        if self.terms.window && self.full_at <= now {
+        if self.terms.is_window() && self.full_at <= now {
             self.remaining = self.terms.limit;
         }
         if self.current.as_ref().is_none_or(|current| current.left() < cost.units())
             && let Some(next) = self.next.take_if(|next| next.from <= now)
         {
-            self.end(self.current.clone(), back);
+            self.end(self.current.clone(), now, back);
             self.current = Some(next);
         }
         self.update_good_until(now);
@@ -156,7 +173,7 @@ impl Lease {
         if let Some(wait) = self.refusals.of(cost, kept_back, now) {
             return Lookup::Refused(wait);
         }
-        if self.refusals.lapse(now) && self.terms.window {
+        if self.refusals.lapse(now) && self.terms.is_window() {
             // The units left in the window are not known now: a draw will tell.
             self.remaining = self.terms.limit;
         }
@@ -164,7 +181,7 @@ impl Lease {
         if kept_back >= most || now.since(since) >= self.terms.lasts {
             self.kept_back = (kept_back, now);
         }
-        let allowance = self.allowance();
+        let allowance = self.allowance.ever(&self.terms, self.remaining);
         if left_to_others || allowance < LEAST_HELD || cost.units() > allowance / 2 {
             return Lookup::Engine;
         }
@@ -172,35 +189,84 @@ impl Lease {
     }
 
     /// Begins a draw, sized by the demand alone without a `request`: its cost and what it has to leave to higher
-    /// priorities. `None` if a draw is under way or there is no room. No earlier draw had this `number`.
-    pub(super) fn draw(&mut self, request: Option<(Cost, u64)>, now: Tick, number: u64) -> Option<Draw> {
-        if self.drawing.is_some() || self.next.is_some() {
-            return None;
-        }
-        let ahead = self.demand.sized(now, self.terms.target, self.terms.lasts);
-        let (cost, kept_back) =
-            request.map_or((0, self.kept_back.0), |(cost, kept_back)| (cost.units(), kept_back));
-        self.draw_ahead(ahead, cost, kept_back, now, number)
-    }
-
-    pub(super) fn draw_ahead(
+    /// priorities. `None` if a draw is under way or there is no room, or if the engine decides better: keys that are
+    /// asked for seldom, and those for which this node may not hold enough. No earlier draw had this `number`.
+    pub(super) fn draw(
         &mut self,
-        ahead: u64,
-        cost: u64,
-        kept_back: u64,
+        request: Option<(Cost, u64)>,
         now: Tick,
         number: u64,
+        round_trip: Duration,
     ) -> Option<Draw> {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
+        let (cost, kept_back) =
+            request.map_or((0, self.kept_back.0), |(cost, kept_back)| (cost.units(), kept_back));
+        let wanted = self.demand.wanted(now, round_trip, &self.terms)?;
         // If the limit is in full use, drawn units are spent later, after the present ones.
-        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
-        let room = self.allowance().saturating_sub(self.held).saturating_sub(here);
-        let units = ahead.saturating_add(cost).max(1).min(room);
-        let want = Cost::new(units).filter(|want| want.units() >= cost)?;
-        self.drawing = Some((number, now));
-        Some(Draw { number, want, kept_back })
+        let here = match &self.current {
+            Some(current) if !self.waits => current.left().saturating_sub(wanted.within(round_trip)),
+            _ => 0,
+        };
+        let full = self.in_full_use(now, round_trip);
+        let here = here.saturating_add(self.held).saturating_add(cost);
+        let size = self.allowance.size(&self.terms, self.remaining, &wanted, here, full, now)?;
+        self.lead = wanted.within(round_trip * 5 / 4);
+        let ahead = match self.allowance.is_settled() {
+            true => self.terms.ahead,
+            false => self.terms.ahead.max(2 * round_trip),
+        };
+        self.demand.drawn();
+        self.draw_ahead(
+            size,
+            cost,
+            kept_back,
+            Draw { number, ahead, want: Cost::ONE, spent: 0, kept_back },
+            now,
+        )
+    }
+
+    /// Begins the draw of a size, besides the cost of a request.
+    pub(super) fn draw_ahead(
+        &mut self,
+        size: DrawSize,
+        cost: u64,
+        kept_back: u64,
+        draw: Draw,
+        now: Tick,
+    ) -> Option<Draw> {
+        if self.drawing.is_some() || self.next.is_some() {
+            return None;
+        }
+        let spent = Cost::new(size.units.saturating_add(cost))?;
+        let want = Cost::new(spent.units().saturating_add(size.aside))?;
+        (self.drawing, self.awaited) = (Some((draw.number, now, spent.units())), cost);
+        Some(Draw { want, spent: spent.units(), kept_back, ..draw })
+    }
+
+    /// Returns whether the draw under way brings the units of one more request; notes that it waits for them.
+    pub(super) fn awaits(&mut self, cost: Cost) -> bool {
+        let awaited = self.awaited.saturating_add(cost.units());
+        let brings = self.drawing.is_some_and(|(_, _, units)| awaited <= units);
+        if brings {
+            self.awaited = awaited;
+        }
+        brings
+    }
+
+    /// Returns whether the limit had nothing left when the engine last answered, which was just now.
+    pub(super) fn in_full_use(&self, now: Tick, round_trip: Duration) -> bool {
+        self.waits && now.since(self.answered) < 2 * round_trip + self.terms.target
+    }
+
+    #[inline]
+    pub(super) const fn is_settled(&self) -> bool {
+        self.allowance.is_settled()
+    }
+
+    pub(super) const fn settles(&mut self) {
+        self.allowance.settles();
     }
 
     /// Returns whether the next draw should be made ahead of need.
@@ -218,11 +284,11 @@ impl Lease {
     }
 
     pub(super) fn drawing_since(&self) -> Option<Tick> {
-        self.drawing.map(|(_, since)| since)
+        self.drawing.map(|(_, since, _)| since)
     }
 
     pub(super) fn is_under_way(&self, draw: &Draw) -> bool {
-        self.drawing.is_some_and(|(number, _)| number == draw.number)
+        self.drawing.is_some_and(|(number, ..)| number == draw.number)
     }
 
     /// Puts drawn units into a batch. Units that do not fit are given back, and all units of an abandoned draw.
@@ -235,7 +301,7 @@ impl Lease {
         back: &mut GivenBack,
     ) {
         if !self.is_under_way(draw) {
-            back.push(drawn.receipt);
+            self.give(drawn.receipt, times.received, back);
             return;
         }
         let DrawTimes { sent, received } = times;
@@ -245,30 +311,41 @@ impl Lease {
         self.refusals.end_draw(draw.kept_back);
         self.remaining = drawn.remaining;
         self.full_at = received.after(drawn.reset_after);
-        self.waits = !drawn.wait.is_zero();
+        (self.waits, self.answered) = (!drawn.wait.is_zero(), received);
+        // By what was known before: units that were too many by then are not spent, though more may be held now.
         self.tidy(received, part, back);
-        let lasts = match self.terms.window {
+        // The limit has nothing left until units of the future may be spent.
+        self.allowance.note(drawn.remaining, drawn.receipt.cost.units(), sent.after(drawn.wait));
+        let lasts = match self.terms.is_window() {
             // The engine told the window's end after this draw was sent. A thousandth is for clocks of different
             // speeds.
             true => self.terms.lasts.min(drawn.reset_after.saturating_sub(drawn.reset_after / 1000)),
             false => self.terms.lasts.saturating_add(drawn.wait),
         };
-        let units = drawn.receipt.cost.units();
         let mut batch = Batch {
             quota: Arc::clone(&self.terms.engine),
             rest: Some(drawn.receipt),
             from: received.after(drawn.wait),
             until: sent.after(lasts),
             kept_back: draw.kept_back,
-            low: if units < 4 { 0 } else { units.div_ceil(2) },
+            low: 0,
         };
-        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
-        let room = self.most_held().saturating_sub(here);
-        if units > room {
-            back.extend(batch.trim(room));
+        // Units set aside are not given back. If the limit turned out to be in full use, they are spent instead.
+        if drawn.wait.is_zero() && batch.left() > draw.spent {
+            self.dropped += batch.trim(draw.spent).map_or(0, |aside| aside.cost.units());
         }
+        let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
+        let room = self.most_held(received).saturating_sub(here);
+        if batch.left() > room
+            && let Some(surplus) = batch.trim(room)
+        {
+            self.give(surplus, received, back);
+        }
+        let units = batch.left();
+        batch.low = if units < 4 && self.lead == 0 { 0 } else { units.div_ceil(2).max(self.lead) };
+        self.allowance.holds(&self.terms, units + here + self.held, batch.until);
         if batch.until <= received || batch.left() == 0 {
-            self.end(Some(batch), back);
+            self.end(Some(batch), received, back);
         } else if self.current.as_ref().is_some_and(|current| current.left() > 0) {
             self.next = Some(batch);
         } else {
@@ -280,9 +357,9 @@ impl Lease {
     pub(super) fn refused(&mut self, draw: &Draw, refused: &Refused, sent: Tick) {
         if self.is_under_way(draw) {
             self.drawing = None;
-            (self.remaining, self.waits) = (refused.remaining, true);
-            let (ahead, lasts) = (self.terms.ahead, self.terms.lasts);
-            self.refusals.add_draw(draw.kept_back, refused.retry, sent, ahead, lasts);
+            (self.remaining, self.waits, self.answered) = (refused.remaining, true, sent);
+            self.allowance.note(refused.remaining, 0, sent);
+            self.refusals.add_draw(draw.kept_back, refused.retry, sent, draw.ahead, self.terms.lasts);
             // Higher priorities may still be granted draws.
             self.kept_back = (0, sent);
         }
@@ -294,13 +371,13 @@ impl Lease {
 
     pub(super) fn would_be_granted(&mut self, cost: Cost, kept_back: u64, remaining: u64) {
         self.refusals.end_for(cost, kept_back);
-        self.remaining = remaining;
+        (self.remaining, self.waits) = (remaining, self.waits && remaining == 0);
     }
 
     /// Notes that units came back: the engine may now grant what it refused before.
     pub(super) fn units_came_back(&mut self, remaining: u64, now: Tick) {
         self.refusals.clear(now);
-        self.remaining = remaining;
+        (self.remaining, self.waits) = (remaining, false);
     }
 
     /// Notes that a draw has no answer: units that it may have drawn are lost.
@@ -320,41 +397,57 @@ impl Lease {
     }
 
     /// Puts units back into the batch, or gives them back if others were taken since or the batch has ended.
-    pub(super) fn put_back(&mut self, portion: &Portion, back: &mut GivenBack) {
+    pub(super) fn put_back(&mut self, portion: &Portion, now: Tick, back: &mut GivenBack) {
         if !self.current.as_mut().is_some_and(|batch| batch.put_back(portion)) {
-            back.push(portion.receipt(&self.terms.engine));
+            self.give(portion.receipt(&self.terms.engine), now, back);
         }
+    }
+
+    /// Gives units back, if that may be.
+    fn give(&mut self, receipt: Receipt, now: Tick, back: &mut GivenBack) {
+        let units = receipt.cost.units();
+        match self.allowance.may_give(&self.terms, units, now) {
+            true => back.push(receipt),
+            false => self.dropped += units,
+        }
+    }
+
+    fn trim(
+        &mut self,
+        mut batch: Option<Batch>,
+        most: u64,
+        now: Tick,
+        back: &mut GivenBack,
+    ) -> Option<Batch> {
+        if let Some(surplus) =
+            batch.as_mut().filter(|batch| batch.left() > most).and_then(|batch| batch.trim(most))
+        {
+            self.give(surplus, now, back);
+        }
+        batch
     }
 
     pub(super) fn tidy(&mut self, now: Tick, part: u32, back: &mut GivenBack) {
-        if let Some(over) = self.current.take_if(|batch| batch.until <= now) {
-            self.end(Some(over), back);
-        }
-        if let Some(over) = self.next.take_if(|batch| batch.until <= now) {
-            self.end(Some(over), back);
-        }
-        self.drawing = self.drawing.filter(|(_, since)| now.since(*since) < LONGEST_DRAW);
-        self.part = part;
-        let most = self.most_held();
+        let over = self.current.take_if(|batch| batch.until <= now);
+        self.end(over, now, back);
+        let over = self.next.take_if(|batch| batch.until <= now);
+        self.end(over, now, back);
+        self.drawing = self.drawing.filter(|(_, since, _)| now.since(*since) < LONGEST_DRAW);
+        self.allowance.part = part;
+        let most = self.most_held(now);
         // If both batches can be spent from, their sum counts.
-        let mut room = most;
-        if let Some(next) = self.next.as_mut().filter(|next| next.from <= now) {
-            back.extend((next.left() > room).then(|| next.trim(room)).flatten());
-            room -= next.left().min(room);
-        }
-        if let Some(current) = self.current.as_mut().filter(|current| current.left() > room) {
-            back.extend(current.trim(room));
-        }
-        if let Some(next) = self.next.as_mut().filter(|next| next.left() > most) {
-            back.extend(next.trim(most));
-        }
+        let (next, current) = (self.next.take(), self.current.take());
+        let next = self.trim(next, most, now, back);
+        let ready = next.as_ref().filter(|next| next.from <= now).map_or(0, Batch::left);
+        self.current = self.trim(current, most - ready, now, back);
+        self.next = next;
         self.update_good_until(now);
     }
 
-    pub(super) fn close(&mut self, back: &mut GivenBack) {
+    pub(super) fn close(&mut self, now: Tick, back: &mut GivenBack) {
         let both = [self.current.take(), self.next.take()];
         for batch in both {
-            self.end(batch, back);
+            self.end(batch, now, back);
         }
     }
 
@@ -365,27 +458,32 @@ impl Lease {
         (self.current, self.next, self.drawing) = (None, None, None);
         (self.remaining, self.waits, self.full_at) = (self.terms.limit, false, now);
         self.refusals.clear(now);
+        self.allowance.forget();
         left
     }
 
-    fn allowance(&self) -> u64 {
-        self.terms.allowance(self.part, self.remaining)
-    }
-
     /// Returns how many units the batches may hold; for a window, the draws are bounded instead.
-    fn most_held(&self) -> u64 {
-        if self.terms.window { u64::MAX } else { self.allowance().saturating_sub(self.held) }
+    fn most_held(&self, now: Tick) -> u64 {
+        if self.terms.is_window() {
+            return u64::MAX;
+        }
+        self.allowance.most(&self.terms, self.remaining, now).saturating_sub(self.held)
     }
 
     fn update_good_until(&mut self, now: Tick) {
         let Some(current) = &self.current else { return };
-        let next = self.next.as_ref().map_or(Tick::MAX, |next| next.from);
+        let next = self.next.as_ref();
         // Once both batches can be spent from, their sum may exceed the allowance.
-        self.good_until = if next > now { current.until.min(next) } else { current.until };
+        let sum = next.map(|next| next.from).filter(|from| *from > now).unwrap_or(Tick::MAX);
+        let ready = next.filter(|next| next.from <= now).map_or(0, Batch::left);
+        let allowed = self.allowance.until(&self.terms, current.left() + ready + self.held, now);
+        self.good_until = current.until.min(sum).min(allowed);
     }
 
-    fn end(&mut self, batch: Option<Batch>, back: &mut GivenBack) {
-        back.extend(batch.and_then(|batch| batch.rest));
+    fn end(&mut self, batch: Option<Batch>, now: Tick, back: &mut GivenBack) {
+        if let Some(rest) = batch.and_then(|batch| batch.rest) {
+            self.give(rest, now, back);
+        }
     }
 }
 
@@ -408,7 +506,7 @@ impl Lease {
     }
 
     pub(super) fn outstanding(&self, now: Tick) -> u64 {
-        self.ready(now).min(self.most_held()).saturating_add(self.held)
+        self.ready(now).min(self.most_held(now)).saturating_add(self.held)
     }
 
     /// Returns how many units are held that may not be spent yet.
@@ -434,188 +532,12 @@ impl Lease {
         (
             batches,
             self.good_until,
-            self.part,
+            self.allowance.clone(),
             self.held,
             refused,
             self.waits,
             self.is_drawing(),
             self.remaining,
         )
-    }
-}
-
-// Remembers the engine's refusals for one key, so that the node does not repeat a request that would be refused again.
-//
-// A refusal is remembered for at most as long as units may be held: the engine may grant earlier than it said, when
-// units come back or the key is reset. Callers are still told the time that the engine named.
-
-/// After this time, a refusal whose end the engine does not know is tried again.
-const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
-
-#[derive(Clone, Copy, Debug, Hash)]
-struct EngineRefusal {
-    /// The units refused; covers all larger costs.
-    units: u64,
-    /// The units to be left for higher priorities; covers all requests that have to leave more.
-    kept_back: u64,
-    /// The tick from which the engine may be asked again.
-    again: Tick,
-    /// The tick at which the units may be spent, as told to callers.
-    until: Tick,
-}
-
-impl EngineRefusal {
-    const fn covers(&self, units: u64, kept_back: u64) -> bool {
-        units >= self.units && kept_back >= self.kept_back
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Refusals {
-    /// The last draw that was refused, because not even one unit was left.
-    draw: Option<EngineRefusal>,
-    /// The last request that the engine decided alone and refused; does not cover smaller costs.
-    request: Option<EngineRefusal>,
-    /// Answers to requests sent up to this tick are ignored: they may be from before units came back.
-    cleared: Tick,
-}
-
-impl Refusals {
-    fn of(&self, cost: Cost, kept_back: u64, now: Tick) -> Option<Duration> {
-        let both = [&self.draw, &self.request].into_iter().flatten();
-        let holds = |refusal: &&EngineRefusal| now < refusal.again && refusal.covers(cost.units(), kept_back);
-        both.filter(holds).map(|refusal| refusal.until.since(now)).max()
-    }
-
-    fn forbid_draw(&self, kept_back: u64, now: Tick) -> bool {
-        self.draw.is_some_and(|refusal| now < refusal.again && refusal.covers(1, kept_back))
-    }
-
-    /// Forgets a refused draw that may be tried again; returns whether there was one.
-    fn lapse(&mut self, now: Tick) -> bool {
-        self.draw.take_if(|refusal| refusal.again <= now).is_some()
-    }
-
-    /// Notes a refused draw. Units drawn at the named time may be spent `ahead` later.
-    fn add_draw(&mut self, kept_back: u64, retry: Retry, sent: Tick, ahead: Duration, lasts: Duration) {
-        // Counted from the sending: a request sent at that tick reaches the engine no earlier than it said.
-        let after = retry.after().unwrap_or(AFTER_AN_UNKNOWN);
-        let (again, until) = (sent.after(after.min(lasts)), sent.after(after.saturating_add(ahead)));
-        self.draw = Some(EngineRefusal { units: 1, kept_back, again, until });
-    }
-
-    fn add_request(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick, lasts: Duration) {
-        let (again, until) = (sent.after(after.min(lasts)), sent.after(after));
-        let new = EngineRefusal { units: cost.units(), kept_back, again, until };
-        let known = self.request.filter(|known| sent < known.again);
-        // A refusal that says more is kept: one that covers smaller costs covers this one too.
-        if sent > self.cleared && known.is_none_or(|known| !known.covers(new.units, new.kept_back)) {
-            self.request = Some(new);
-        }
-    }
-
-    fn end_draw(&mut self, kept_back: u64) {
-        self.draw.take_if(|refusal| kept_back >= refusal.kept_back);
-    }
-
-    fn end_for(&mut self, cost: Cost, kept_back: u64) {
-        for refusal in [&mut self.draw, &mut self.request] {
-            refusal.take_if(|refusal| refusal.covers(cost.units(), kept_back));
-        }
-    }
-
-    fn clear(&mut self, now: Tick) {
-        *self = Self { cleared: now, ..Self::default() };
-    }
-
-    /// Returns all that determines what is asked next.
-    #[cfg(test)]
-    fn model_state(&self) -> impl std::hash::Hash + use<> {
-        (self.draw, self.request)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_core::Quota;
-
-    use super::super::leasable::LeaseOptions;
-    use super::*;
-    use crate::Part;
-
-    const LASTS: Duration = Duration::from_secs(1);
-    const HOURS: Duration = Duration::from_secs(36_000);
-
-    fn at(ms: u64) -> Tick {
-        Tick::from_nanos(1_000_000_000 + ms * 1_000_000)
-    }
-
-    fn units(units: u64) -> Cost {
-        Cost::new(units).unwrap()
-    }
-
-    #[test]
-    fn a_refusal_holds_for_as_long_as_units_may_be_held_and_tells_what_the_engine_said() {
-        let mut refusals = Refusals::default();
-        let ahead = Duration::from_millis(100);
-        refusals.add_draw(0, Retry::After(HOURS), at(0), ahead, LASTS);
-        assert_eq!(refusals.of(Cost::ONE, 0, at(0)), Some(HOURS + ahead));
-        assert!(refusals.forbid_draw(0, at(999)) && !refusals.lapse(at(999)));
-        assert_eq!(refusals.of(Cost::ONE, 0, at(1000)), None);
-        assert!(!refusals.forbid_draw(0, at(1000)) && refusals.lapse(at(1000)));
-    }
-
-    #[test]
-    fn the_fast_path_refuses_what_a_look_refuses() {
-        let quota = Arc::new(Quota::per_second(10).burst(100).gcra().unwrap());
-        let (outstanding, strict, target) = (500, true, Duration::from_millis(50));
-        let options = LeaseOptions { outstanding, strict, target, lasts: LASTS };
-        let mut lease = Lease::new(Arc::new(Terms::of(&quota, &options).unwrap()));
-        lease.refused_alone(units(4), 2, HOURS, at(0));
-        for (cost, kept_back, ms, is_refused) in
-            [(4, 2, 1, true), (5, 3, 999, true), (3, 2, 1, false), (4, 1, 1, false), (4, 2, 1000, false)]
-        {
-            let (cost, now) = (units(cost), at(ms));
-            let at_once = lease.clone().refuse_at_once(cost, kept_back, now);
-            let found = lease.clone().look_up(cost, kept_back, now, Part::WHOLE, &mut GivenBack::new());
-            assert_eq!(at_once.is_some(), is_refused, "{cost:?}, {kept_back}, {ms} ms");
-            assert_eq!(matches!(found, Lookup::Refused(_)), is_refused, "{found:?}");
-            assert!(at_once.is_none_or(|wait| found == Lookup::Refused(wait)));
-        }
-    }
-
-    #[test]
-    fn a_large_cost_that_is_refused_says_nothing_of_smaller_ones_nor_of_draws() {
-        let mut refusals = Refusals::default();
-        refusals.add_request(units(40), 5, LASTS, at(0), LASTS);
-        assert!(refusals.of(units(39), 5, at(1)).is_none() && refusals.of(units(40), 4, at(1)).is_none());
-        assert!(refusals.of(units(41), 6, at(1)).is_some() && !refusals.forbid_draw(9, at(1)));
-        refusals.add_request(units(50), 5, HOURS, at(1), LASTS);
-        assert!(refusals.of(units(40), 5, at(2)).is_some(), "what says more is kept");
-        refusals.end_for(units(39), 5);
-        assert!(refusals.of(units(40), 5, at(2)).is_some());
-        refusals.end_for(units(40), 5);
-        assert!(refusals.of(units(40), 5, at(2)).is_none());
-    }
-
-    #[test]
-    fn a_draw_for_high_priority_leaves_what_is_known_of_low_priority() {
-        let mut refusals = Refusals::default();
-        refusals.add_draw(10, Retry::After(LASTS), at(0), Duration::ZERO, LASTS);
-        assert!(refusals.forbid_draw(10, at(1)) && !refusals.forbid_draw(9, at(1)));
-        refusals.end_draw(0);
-        assert!(refusals.of(Cost::ONE, 10, at(1)).is_some());
-        refusals.end_draw(10);
-        assert!(refusals.of(Cost::ONE, 10, at(1)).is_none());
-    }
-
-    #[test]
-    fn an_answer_to_what_was_asked_before_units_came_back_says_nothing() {
-        let mut refusals = Refusals::default();
-        refusals.clear(at(5));
-        refusals.add_request(Cost::ONE, 0, HOURS, at(5), LASTS);
-        assert!(refusals.of(Cost::ONE, 0, at(6)).is_none());
-        refusals.add_request(Cost::ONE, 0, HOURS, at(6), LASTS);
-        assert!(refusals.of(Cost::ONE, 0, at(7)).is_some());
     }
 }

@@ -19,6 +19,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Finish, Quota, Receipt, Tick, Transiti
 use tidegate_limits::store::{Cell, Charge, Ending, Forgotten, Op, Step, execute};
 use tidegate_limits::sync::short_or_long;
 
+use super::allowance::DrawSize;
 use super::leasable::Terms;
 use super::lease::{GivenBack, Lease, Lookup};
 use super::request::{Draw, DrawTimes, Drawn, Portion, Refused};
@@ -61,7 +62,7 @@ fn flow(burst: u64, judged: u64) -> World {
     let terms = Terms {
         engine: quota(burst),
         limit: judged,
-        window: false,
+        rate: Some(tidegate_core::Rate::new(10, Duration::from_secs(1)).unwrap()),
         outstanding: 4,
         ahead: Duration::from_millis(100),
         target: Duration::ZERO,
@@ -70,12 +71,21 @@ fn flow(burst: u64, judged: u64) -> World {
     World::new(terms, Judge::Flow(Envelope::of(&quota(judged)).unwrap()))
 }
 
+/// A limit without outstanding units: nodes hold only what they know to be missing at the engine. Judged by `judged`.
+fn whole(judged: u64) -> World {
+    let mut world = flow(7, judged);
+    let terms = Terms { outstanding: 0, ..Terms::clone(&world.nodes[0].lease.terms) };
+    let node = Node::new(&Arc::new(terms), Part::WHOLE / 2);
+    world.nodes = [node.clone(), node];
+    world
+}
+
 fn window() -> World {
     let quota = Arc::new(Quota::per_minute(12).calendar_window(CalendarUnit::Minute, "UTC").unwrap());
     let terms = Terms {
         engine: quota,
         limit: 12,
-        window: true,
+        rate: None,
         outstanding: 4,
         ahead: Duration::ZERO,
         target: Duration::ZERO,
@@ -110,6 +120,17 @@ fn bounded_leases_admit_what_is_outstanding_beyond_the_limit_and_no_more() {
         found.most_excess > 0,
         "the search finds orders that exceed a limit which leaves no room for batches"
     );
+}
+
+#[test]
+fn what_is_known_to_be_missing_is_never_held_beyond_the_limit_in_any_order() {
+    for usual in [[2, 1, 1], [3, 0, 2]] {
+        let found = search(whole(7), &bounds(Duration::from_millis(100), usual), 0);
+        println!("{found:?}");
+        assert!(found.most_admitted >= 4, "nodes hold units");
+    }
+    let found = search(whole(2), &bounds(Duration::from_millis(100), [2, 0, 1]), 7);
+    assert!(found.most_excess > 0, "the search finds orders that exceed a smaller limit");
 }
 
 #[test]
@@ -225,7 +246,7 @@ impl Node {
 
     /// Returns whether the node holds no unit that was not drawn, or that was spent or given back before.
     fn is_whole(&self) -> bool {
-        self.lease.units_held() + u64::from(self.holds.is_some()) == self.owns
+        self.lease.units_held() + self.lease.dropped + u64::from(self.holds.is_some()) == self.owns
     }
 }
 
@@ -283,11 +304,12 @@ impl World {
         });
         let faulty = self.faults < bounds.faults;
         for at in 0..2 {
-            for ahead in [0, 9] {
-                with(&mut |world| world.request(at, ahead, false) && world.draws <= bounds.draws);
+            for (units, aside) in [(0, 0), (9, 0), (1, 2)] {
+                let size = DrawSize { units, aside };
+                with(&mut |world| world.request(at, size, false) && world.draws <= bounds.draws);
             }
             // One node is enough to model requests that hold the units they took.
-            with(&mut |world| at == 0 && world.request(at, 0, true));
+            with(&mut |world| at == 0 && world.request(at, DrawSize::default(), true));
             with(&mut |world| world.conclude(at, true));
             with(&mut |world| world.conclude(at, false));
             with(&mut |world| world.tidy(at));
@@ -316,7 +338,7 @@ impl World {
     }
 
     /// A request arrives. It is admitted at once, holds its unit, or begins a draw.
-    fn request(&mut self, at: usize, ahead: u64, holds: bool) -> bool {
+    fn request(&mut self, at: usize, size: DrawSize, holds: bool) -> bool {
         let (now, node) = (self.now, &mut self.nodes[at]);
         if node.holds.is_some() {
             return false;
@@ -335,7 +357,10 @@ impl World {
                     Lookup::Ready => node.lease.take(Cost::ONE),
                     Lookup::Draw if !holds => {
                         self.draws += 1;
-                        if let Some(draw) = node.lease.draw_ahead(ahead, 1, 0, now, self.draws) {
+                        let ahead = node.lease.terms.ahead;
+                        let draw =
+                            Draw { number: self.draws, want: Cost::ONE, spent: 0, kept_back: 0, ahead };
+                        if let Some(draw) = node.lease.draw_ahead(size, 1, 0, draw, now) {
                             node.calls.push(Call::Draw { sent: now, draw });
                         }
                         None
@@ -368,7 +393,7 @@ impl World {
             self.admits();
         } else {
             let mut back = GivenBack::new();
-            node.lease.put_back(&portion, &mut back);
+            node.lease.put_back(&portion, self.now, &mut back);
             node.gives_back(back);
         }
         true

@@ -17,6 +17,9 @@ use super::lease::{GivenBack, Lookup};
 use super::state::LeasedState;
 use super::table::{ChargeSettings, Drawing, LeasedKey};
 
+/// The least time that a refused caller is told to wait where the draw that will tell is late.
+const SHORTLY: Duration = Duration::from_millis(1);
+
 enum ChargeResult {
     Portion(TakenUnits, ChargeAnswer),
     Refused(ChargeAnswer),
@@ -46,7 +49,10 @@ impl LeasedState {
         let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
             return false;
         };
-        let now = self.now_of(step, entry.lease.terms.window);
+        if step.receipts && !entry.lease.is_settled() {
+            return false;
+        }
+        let now = self.now_of(step, entry.lease.terms.is_window());
         let Some(portion) = entry.lease.take_at_once(charge.cost, charge.kept_back, now, part) else {
             let Some(line) = refuse_at_once(entry, step, charge, now) else { return false };
             shard.refused += 1;
@@ -147,12 +153,12 @@ impl LeasedState {
         ahead: &mut SmallVec<[Drawing; 2]>,
     ) -> ChargeResult {
         let Some(terms) = terms.filter(|_| charge.max_wait.is_zero()) else { return ChargeResult::Engine };
-        let (now, part) = (self.now_of(step, terms.window), self.part.at(step.now));
+        let (now, part) = (self.now_of(step, terms.is_window()), self.part.at(step.now));
         let (hash, mut back) = (self.table.hash(charge.key), GivenBack::new());
         let mut shard = self.table.lock(hash);
         // Units held under a limit that has since changed are given back to the old limit.
         if let Some(entry) = shard.get(hash, charge.key).filter(|entry| !entry.is_of(charge.quota)) {
-            entry.lease.close(&mut back);
+            entry.lease.close(now, &mut back);
             returns.extend(Self::returns(entry, mem::take(&mut back)));
         }
         let settings = ChargeSettings::of(charge, step.tag);
@@ -163,6 +169,9 @@ impl LeasedState {
         entry.settings = settings;
         if first {
             entry.lease.count_demand(charge.cost);
+        }
+        if step.receipts {
+            entry.lease.settles();
         }
         let lookup = entry.lease.look_up(charge.cost, charge.kept_back, now, part, &mut back);
         let found = match lookup {
@@ -184,15 +193,11 @@ impl LeasedState {
                 None => ChargeResult::Engine,
             },
             Lookup::Refused(after) => ChargeResult::Refused(refused(entry, after, now)),
-            Lookup::Draw => {
-                let until = entry.lease.drawing_since().unwrap_or(now).after(self.patience(terms));
-                match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
-                    Some(drawing) if now < until => ChargeResult::Draw(drawing, until),
-                    // The draw was lost, or the engine is busy.
-                    _ => ChargeResult::Engine,
-                }
+            Lookup::Draw if first => self.find_a_draw(hash, entry, charge, now, ahead),
+            Lookup::Draw if entry.lease.in_full_use(now, self.round_trip()) => {
+                ChargeResult::Refused(refused(entry, self.round_trip(), now))
             }
-            Lookup::Engine => ChargeResult::Engine,
+            Lookup::Draw | Lookup::Engine => ChargeResult::Engine,
         };
         returns.extend(Self::returns(entry, back));
         match found {
@@ -201,6 +206,41 @@ impl LeasedState {
             _ => {}
         }
         found
+    }
+
+    /// Finds the draw that brings the units of a charge: the one under way, or a new one. A charge for which there is
+    /// none is decided by the engine: it waits no longer than without leases. A limit in full use refuses it at once.
+    fn find_a_draw(
+        self: &Arc<Self>,
+        hash: u64,
+        entry: &mut LeasedKey,
+        charge: &Charge<'_>,
+        now: Tick,
+        ahead: &mut SmallVec<[Drawing; 2]>,
+    ) -> ChargeResult {
+        let (round_trip, since) = (self.round_trip(), entry.lease.drawing_since());
+        let until = since.unwrap_or(now).after(self.patience(&entry.lease.terms));
+        if now >= until {
+            // The draw was lost, or the engine is busy.
+            return ChargeResult::Engine;
+        }
+        let request = Some((charge.cost, charge.kept_back));
+        let drawing = match since {
+            Some(_) => entry.drawing.clone(),
+            None => self.drawing(hash, entry, request, now),
+        };
+        let Some(drawing) = drawing else { return ChargeResult::Engine };
+        if entry.lease.in_full_use(now, round_trip) {
+            ahead.push(drawing);
+            let after = since.unwrap_or(now).after(round_trip).since(now).max(SHORTLY);
+            return ChargeResult::Refused(refused(entry, after, now));
+        }
+        if since.is_none() || entry.lease.awaits(charge.cost) {
+            return ChargeResult::Draw(drawing, until);
+        }
+        // The draw goes on, whoever began it.
+        ahead.push(drawing);
+        ChargeResult::Engine
     }
 
     /// Answers a step that a batch refuses. Charges whose keys were not looked at are reported with a full limit.
@@ -292,7 +332,11 @@ fn unasked(charge: &Charge<'_>) -> ChargeAnswer {
 pub(super) struct Draw {
     pub(super) number: u64,
     pub(super) want: Cost,
+    /// How many of these units are to be spent; the others are set aside.
+    pub(super) spent: u64,
     pub(super) kept_back: u64,
+    /// How far in the future the units may be.
+    pub(super) ahead: Duration,
 }
 
 /// When a draw was sent and when its reply arrived, by this node's clock.

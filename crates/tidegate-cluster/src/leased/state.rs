@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::time::nanos;
 use tidegate_limits::Background;
 use tidegate_limits::clock::Clock;
 use tidegate_limits::store::{Charge, Executed, Execution, OwnedStep, Step, StepAnswer, Store};
@@ -23,12 +24,12 @@ pub(super) struct LeasedState {
     pub(super) table: LeaseTable,
     pub(super) background: Background,
     pub(super) counts: LeaseCounters,
-    /// The duration of the last answered draw, in nanoseconds.
+    /// How long the engine takes to answer, in nanoseconds.
     pub(super) round_trip: AtomicU64,
 }
 
 /// A request waits this many round trips for a draw: after that, it is lost, or the engine is busy.
-const ROUND_TRIPS: u32 = 3;
+const ROUND_TRIPS: u32 = 2;
 
 /// Counters of calls to the engine. Relaxed throughout: they are statistics.
 #[derive(Debug, Default)]
@@ -49,8 +50,25 @@ impl LeasedState {
     /// Returns how long requests wait for a draw before they ask the engine themselves: the target time of a draw, or
     /// a few round trips if the engine is far away.
     pub(super) fn patience(&self, terms: &Terms) -> Duration {
-        let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
-        terms.target.max(round_trip.saturating_mul(ROUND_TRIPS))
+        terms.target.max(self.round_trip().saturating_mul(ROUND_TRIPS))
+    }
+
+    /// Returns how long the engine takes to answer; zero before its first answer.
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip.load(Ordering::Relaxed))
+    }
+
+    /// Notes how long the engine took to answer. The time falls at once and rises slowly: one slow answer is not a
+    /// distance.
+    pub(super) fn took(&self, took: Duration) {
+        // Relaxed: a number by itself, and one that is lost is followed by others.
+        let (took, before) = (nanos(took), self.round_trip.load(Ordering::Relaxed));
+        let next = match before {
+            0 => took,
+            _ if took <= before => took,
+            _ => before.saturating_add((took - before).div_ceil(8)),
+        };
+        self.round_trip.store(next, Ordering::Relaxed);
     }
 
     /// Returns the terms of each charge; `None` for a quota that holds for one step only, which is not leased.
@@ -117,5 +135,14 @@ pub(super) fn widen(executed: &mut Executed, terms: &TermsOfLines) {
         if let Some(terms) = terms {
             line.decision.standing.limit = terms.limit;
         }
+    }
+}
+
+/// Leaves out receipts that were not asked for, of limits of which nodes may hold what is missing at the engine: what a
+/// caller who goes away was charged comes back at the rate only ([`super::allowance`]).
+pub(super) fn keep_abandoned(receipts: bool, executed: &mut Executed, terms: &TermsOfLines) {
+    for (line, terms) in executed.lines.iter_mut().zip(terms) {
+        let held = terms.as_ref().is_some_and(|terms| terms.may_be_held_beyond());
+        line.receipt = line.receipt.filter(|_| receipts || !held);
     }
 }

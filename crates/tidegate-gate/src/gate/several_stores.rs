@@ -136,7 +136,8 @@ impl<'g, 'p> Run<'g, 'p> {
     fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
         let StorePart { store, tag, .. } = self.parts[self.next];
         // Receipts are needed to undo this part if a later part refuses or the caller goes away.
-        let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
+        let caps = self.gate.routes.store(store).caps();
+        let receipts = receipts || self.may_be_undone() || (caps.may_wait && !caps.keeps_abandoned);
         let watched = self.gate.is_observed();
         Step { now: self.asked, clock: StepClock::Engine, tag, receipts, watched, op: self.op, charges }
     }

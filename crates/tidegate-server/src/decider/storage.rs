@@ -207,6 +207,14 @@ impl Storage {
         Some((member.status)())
     }
 
+    /// Returns the round trip to the engine, and whether it is too far away for leases of a limit; `None` before its
+    /// first answer, and where regions divide the limits.
+    pub(crate) fn too_far(&self) -> Option<(Duration, impl Fn(&Arc<Quota>) -> bool)> {
+        let leased = self.shared.as_ref().filter(|_| self.region().is_none()).map(|shared| &shared.leased)?;
+        let round_trip = Some(leased.round_trip()).filter(|round_trip| !round_trip.is_zero())?;
+        Some((round_trip, |quota: &Arc<Quota>| leased.is_too_far_for(quota)))
+    }
+
     /// Returns the nodes of an engine that does not coordinate them.
     pub(crate) fn nodes(&self) -> Option<&Nodes> {
         self.shared.as_ref()?.nodes.as_ref()

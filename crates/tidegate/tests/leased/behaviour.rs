@@ -91,7 +91,7 @@ fn what_is_not_spent_in_time_comes_back_to_the_engine() {
     assert_eq!(left(&world, b"k", &engine), 950 - spent);
     let health = world.nodes[0].health();
     assert_eq!((health.outstanding, health.burned), (0, 0));
-    assert_eq!(health.drawn - health.returned, spent);
+    assert_eq!(health.drawn - health.returned + health.central, spent);
 }
 
 #[test]
@@ -163,11 +163,13 @@ fn of_several_limits_all_or_none_are_charged() {
     warm(&mut world, 0, b"wide", &quota);
     let both = [Charge::new(b"wide", &quota, Cost::ONE), Charge::new(b"small", &small, Cost::ONE)];
     let before = spent(&world);
-    for allowed in [true, true, false, false] {
+    // The second refusal is known without asking.
+    let by = [DecidedBy::Engine, DecidedBy::Engine, DecidedBy::Engine, DecidedBy::Lease];
+    for (allowed, by) in [true, true, false, false].into_iter().zip(by) {
         let executed = execute(&mut world, 0, Op::Take, &both).unwrap();
         assert_eq!((executed.allowed, executed.lines.len()), (allowed, 2));
         assert_eq!(executed.lines.iter().all(|line| line.receipt.is_some()), allowed);
-        assert_eq!(executed.by, DecidedBy::Engine);
+        assert_eq!(executed.by, by);
     }
     quiet(&mut world);
     assert_eq!(spent(&world), before + 2);
@@ -285,22 +287,26 @@ fn windows_are_leased_within_the_window_and_never_have_more_than_their_limit() {
 
 #[test]
 fn a_request_that_goes_away_leaves_the_draw_to_the_others() {
-    let (quota, engine) = hourly();
+    let (quota, _) = hourly();
     let mut world = world(1);
+    warm(&mut world, 0, b"k", &quota);
+    // Spends what is held, until a request needs a draw.
     let charges = [Charge::new(b"k", &quota, Cost::ONE)];
-    let step = Step::new(world.now(), Op::Take, &charges);
-    let mut out = Executed::default();
-    let Execution::Later(never) = world.nodes[0].execute_into(&step, &mut out) else { panic!("a cold key") };
-    drop(never);
-    assert_eq!(left(&world, b"k", &engine), 950, "an answer that nobody polls asks for nothing");
-    let Execution::Later(mut polled) = world.nodes[0].execute_into(&step, &mut out) else {
-        panic!("a cold key")
+    let later = |world: &World| loop {
+        let step = Step::new(world.now(), Op::Take, &charges);
+        if let Execution::Later(later) = world.nodes[0].execute_into(&step, &mut Executed::default()) {
+            break later;
+        }
     };
+    // The draws ahead of need are never run: this world has not run since.
+    let draws = world.nodes[0].health().draws;
+    drop(later(&world));
+    let mut polled = later(&world);
     let waker = std::task::Waker::noop();
     assert!(polled.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
     drop(polled);
     assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
-    assert_eq!(world.nodes[0].health().draws, 1, "the draw that was under way answers the next request");
+    assert!(world.nodes[0].health().draws <= draws + 1, "the draw that was under way goes on");
 }
 
 #[test]

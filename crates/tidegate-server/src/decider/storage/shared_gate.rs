@@ -99,6 +99,7 @@ pub(crate) fn shared_gate(
     let part =
         agreed.clone().filter(|_| sharing.region.is_none()).unwrap_or_else(|| Part::even(sharing.nodes));
     let leased = Leased::around(Arc::clone(&engine), Arc::clone(clock))
+        .nodes(sharing.nodes)
         .part(part.clone())
         .background(move |later| drop(runtime.spawn(later)))
         .build();

@@ -7,7 +7,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
-use tidegate::policy::Mode;
+use tidegate::policy::{Limit, Mode, Policy, Share};
 use tidegate::visible;
 
 use super::routes::Query;
@@ -129,6 +129,21 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
+    let far = app.decider.storage.too_far().map_or_else(String::new, |(round_trip, too_far)| {
+        let is_far = |policy: &&Policy| {
+            let mut quotas = policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
+            policy.share.unwrap_or(Share::Leased) == Share::Leased && quotas.any(&too_far)
+        };
+        let names: Vec<&str> = live.set.policies().iter().filter(is_far).map(|policy| &*policy.name).collect();
+        let ms = round_trip.as_secs_f64() * 1000.0;
+        match names.is_empty() {
+            true => format!("\n[+] leases: the store answers in {ms:.1} ms"),
+            false => format!(
+                "\n[!] leases: the store answers in {ms:.1} ms, too late for the bursts of {}: it decides each request of these",
+                visible::line(&names.join(", "))
+            ),
+        }
+    });
     let unmet = unmet_lines(&live, &app.decider.metrics)
         + &out_of_date_line(&app.decider.conditions.out_of_date(&live));
     let unread =
@@ -150,7 +165,7 @@ fn checks(app: &App, serving: bool) -> String {
         .as_ref()
         .map_or_else(String::new, |certificates| format!("\n{}", certificates.describe()));
     format!(
-        "{} serving\n{config}{policies}{unmet}{unread}{blocks}\n{store}{lent}{reported}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}{policies}{unmet}{unread}{blocks}\n{store}{lent}{reported}{nodes}{far}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Does not count this request.
         app.requests_in_flight().saturating_sub(1),

@@ -1,0 +1,239 @@
+//! How much a node may hold of one key, and how much a draw takes.
+//!
+//! All nodes together never hold more than `B − V` units, where `B` is the burst and `V` what the engine has left. So
+//! whatever is granted next, by whom and from where, is at most `B` at once.
+//!
+//! A node may always hold its part of `O`: the engine's limit is smaller by `O`. It may hold more if it knows that more is
+//! missing at the engine. `V` rises by the rate at most, so after a draw that left `V₀`, at most `V₀ + R·t` is there, and
+//! the node may hold its part of what is missing below the engine's burst. The parts add up to the whole, and the node
+//! that knows of the most missing units is right: the bound holds without any message.
+//!
+//! * To hold more than is missing, a node draws units that it never spends: they are *set aside*, and come back at the
+//!   rate. Far from the engine it needs units for the time of a round trip and of the next one.
+//! * Units that come back by another way than the rate make `V₀ + R·t` wrong. Units held within the part of `O` may come
+//!   back: they are in `O`. A node that holds more gives nothing back: what it does not spend comes back at the rate.
+//!   Nor does what a caller who went away was charged. Where charges may be settled later with less than they cost, or
+//!   undone, a node holds its part of `O` and no more.
+
+use std::time::Duration;
+
+use tidegate_core::Tick;
+use tidegate_core::time::nanos;
+
+use super::leasable::{FEW, Terms, part_of};
+use crate::Part;
+
+/// An engine that answers within this time decides as soon as anybody needs.
+const NEAR: Duration = Duration::from_millis(2);
+
+/// Draws of fewer units are hardly worth a call.
+const LEAST_DRAWN: u64 = 8;
+
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Allowance {
+    /// This node's part of the whole at the last look.
+    pub(super) part: u32,
+    /// What the engine had left after it answered a draw, and when that was sent.
+    level: Option<(u64, Tick)>,
+    /// The units that the last draw took.
+    taken: u64,
+    /// How fast the level rose lately between two draws of this node, in thousandths of a unit a second.
+    rises: u64,
+    /// Whether charges of this key are settled later: units may come back in any number.
+    settled: bool,
+    /// Until when nothing is given back.
+    beyond: Tick,
+}
+
+/// The size of a draw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct DrawSize {
+    /// Units to be spent.
+    pub(super) units: u64,
+    /// Units to be set aside.
+    pub(super) aside: u64,
+}
+
+/// The demand by which a draw is sized.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// In thousandths of a unit a second.
+    pub(super) rate: u64,
+    /// The most units that the demand justifies.
+    pub(super) units: u64,
+    pub(super) round_trip: Duration,
+}
+
+/// Returns whether a burst, this node's part of it, and what comes back within a round trip allow no more than the part
+/// of the outstanding units.
+const fn is_little(burst: u64, part: u64, meanwhile: u64) -> bool {
+    burst < 3 * meanwhile || part < FEW
+}
+
+/// Returns whether the engine decides a limit in full use because it is too far away, if all nodes have even parts.
+pub(super) fn is_too_far(terms: &Terms, part: u32, round_trip: Duration) -> bool {
+    let of = |units| part_of(units, u64::from(part), u64::from(Part::WHOLE));
+    let (burst, meanwhile) = (terms.engine_burst(), terms.refill(round_trip));
+    !terms.is_window()
+        && of(terms.outstanding) < of(terms.refill(round_trip * 3 / 5)).max(1)
+        && is_little(burst, of(burst), meanwhile)
+}
+
+impl Wanted {
+    /// Returns the units asked for within a span.
+    pub(super) fn within(&self, span: Duration) -> u64 {
+        let units = u128::from(self.rate) * u128::from(nanos(span)) / 1_000_000_000_000;
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+}
+
+impl Allowance {
+    /// Notes what the engine has left at most at a tick, by its answer to a draw that took some units.
+    pub(super) fn note(&mut self, level: u64, taken: u64, sent: Tick) {
+        self.taken = taken;
+        if let Some((before, at)) = self.level {
+            let passed = nanos(sent.since(at)).max(1);
+            let risen = (level + taken).saturating_sub(before);
+            let rises = u128::from(risen) * 1_000_000_000_000 / u128::from(passed);
+            self.rises = u64::try_from(rises).unwrap_or(u64::MAX);
+        }
+        self.level = Some((level, sent));
+    }
+
+    pub(super) const fn forget(&mut self) {
+        self.level = None;
+    }
+
+    pub(super) const fn settles(&mut self) {
+        self.settled = true;
+    }
+
+    fn of(&self, units: u64) -> u64 {
+        part_of(units, u64::from(self.part), u64::from(Part::WHOLE))
+    }
+
+    /// Returns the number of which `units` is this node's part, rounded up.
+    fn whole_of(&self, units: u64) -> u64 {
+        let whole = u128::from(units) * u128::from(Part::WHOLE);
+        u64::try_from(whole.div_ceil(u128::from(self.part.max(1)))).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the most units that this node may hold at a tick. For a window, `remaining` is what it has left.
+    pub(super) fn most(&self, terms: &Terms, remaining: u64, now: Tick) -> u64 {
+        let always = terms.allowance(self.part, remaining);
+        always.max(self.of(self.missing(terms, now)))
+    }
+
+    /// Returns the most units that this node may ever hold.
+    pub(super) fn ever(&self, terms: &Terms, remaining: u64) -> u64 {
+        let always = terms.allowance(self.part, remaining);
+        if self.settled || terms.is_window() { always } else { always.max(self.of(terms.engine_burst())) }
+    }
+
+    pub(super) const fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// Returns how many units are missing at the engine at least.
+    fn missing(&self, terms: &Terms, now: Tick) -> u64 {
+        match self.level {
+            Some((level, sent)) if !self.settled && !terms.is_window() => {
+                // The level was rounded down.
+                let there = level.saturating_add(1).saturating_add(terms.refill(now.since(sent)));
+                terms.engine_burst().saturating_sub(there)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns until when this node may hold so many units.
+    pub(super) fn until(&self, terms: &Terms, units: u64, now: Tick) -> Tick {
+        if terms.is_window() || units <= terms.allowance(self.part, 0) {
+            return Tick::MAX;
+        }
+        let spare = self.missing(terms, now).saturating_sub(self.whole_of(units));
+        now.after(terms.time_of(spare))
+    }
+
+    /// Notes that this node holds so many units until a tick.
+    pub(super) fn holds(&mut self, terms: &Terms, units: u64, until: Tick) {
+        if !terms.is_window() && units > terms.allowance(self.part, 0) {
+            self.beyond = self.beyond.max(until.after(2 * terms.lasts));
+        }
+    }
+
+    /// Returns whether units may be given back: not by a node that held more than its part of `O` lately.
+    pub(super) fn may_give(&self, terms: &Terms, units: u64, now: Tick) -> bool {
+        terms.is_window() || (now >= self.beyond && units <= terms.allowance(self.part, 0))
+    }
+
+    /// Returns how much to draw; `None` if the engine decides better, because this node may not hold enough for the
+    /// time that a draw takes. `here` will be held when the draw arrives; `in_full_use`: the limit has nothing left.
+    pub(super) fn size(
+        &self,
+        terms: &Terms,
+        remaining: u64,
+        wanted: &Wanted,
+        here: u64,
+        in_full_use: bool,
+        now: Tick,
+    ) -> Option<DrawSize> {
+        let always = terms.allowance(self.part, remaining).saturating_sub(here);
+        // More than the rate is not granted in the long run, whatever the demand.
+        let wanted = &Wanted { rate: wanted.rate.min(terms.rate_in_thousandths()), ..*wanted };
+        let least = wanted.within(wanted.round_trip * 3 / 5);
+        if wanted.units <= always || terms.is_window() || self.settled {
+            let units = wanted.units.min(always);
+            return (units >= least).then_some(DrawSize { units, aside: 0 });
+        }
+        let (burst, meanwhile) = (terms.engine_burst(), terms.refill(wanted.round_trip));
+        let within_always = |units: u64| {
+            let units = units.min(always);
+            (units >= least && units > 0).then_some(DrawSize { units, aside: 0 })
+        };
+        // What comes back in the time of a round trip, and of the next one, is not known in time. A burst that is hardly
+        // more would be set aside in vain.
+        // If the part of `O` lasts for the next draw, what is not spent can be given back.
+        let lasting = wanted.within(wanted.round_trip * 2).max(LEAST_DRAWN / 2);
+        let near = wanted.round_trip <= NEAR || terms.allowance(self.part, remaining) >= lasting;
+        if near || is_little(burst, self.of(burst), meanwhile) {
+            return within_always(wanted.units);
+        }
+        // What is held beyond `O` is lost to a key that goes idle: no more than the distance asks for.
+        let most = wanted.within(wanted.round_trip * 3).max(LEAST_DRAWN);
+        let wanted = &Wanted { units: wanted.units.min(most), ..*wanted };
+        if in_full_use {
+            let room = self.of(burst.saturating_sub(meanwhile + 2)).saturating_sub(here);
+            // The others need their parts of what comes back.
+            let fair = self.of(terms.refill(2 * wanted.round_trip + terms.target));
+            let units = wanted.units.min(always.max(room)).min(fair.max(2 * self.taken));
+            return (units >= least).then_some(DrawSize { units, aside: 0 });
+        }
+        // What has to be missing for each unit that is held: the others' parts of it, or what comes back until it is
+        // spent.
+        let by_rate = |units: u64| {
+            let span = u128::from(units) * 1_000_000_000_000 / u128::from(wanted.rate.max(1));
+            terms.refill(Duration::from_nanos(u64::try_from(span).unwrap_or(u64::MAX)))
+        };
+        let needs = |units: u64| meanwhile + by_rate(units).max(self.whole_of(units + here)) + 2;
+        let may = (burst * 3 / 4).min(needs(wanted.within(wanted.round_trip * 3 / 2).max(LEAST_DRAWN)));
+        let (mut units, most) = (wanted.units, needs(wanted.units));
+        if most > may {
+            let spare = u128::from(units) * u128::from(may.saturating_sub(meanwhile + 2))
+                / u128::from((most - meanwhile - 2).max(1));
+            units = u64::try_from(spare).unwrap_or(u64::MAX).min(units);
+        }
+        if units <= always {
+            return within_always(wanted.units);
+        }
+        if units < least || units == 0 {
+            return None;
+        }
+        let there = self.level.map_or(burst, |(level, sent)| {
+            let wanted = Wanted { rate: self.rises, units: 0, round_trip: Duration::ZERO };
+            level.saturating_add(wanted.within(now.since(sent))).min(burst)
+        });
+        let aside = needs(units).saturating_sub(burst - there).saturating_sub(units);
+        Some(DrawSize { units, aside })
+    }
+}
