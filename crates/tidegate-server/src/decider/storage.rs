@@ -15,7 +15,7 @@ use serde_json::json;
 use tidegate::clock::Clock;
 use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Coordinator, OwnReport};
-use tidegate::policy::{Mode, Policy, PolicySet, Share, policy_of_key};
+use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share, policy_of_key};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{
     CapacityError, Caps, Charge, Executed, Execution, Fallback, Home, Later, Occupancy, Op, Step, StepAnswer,
@@ -215,6 +215,14 @@ impl Storage {
         Some((round_trip, |quota: &Arc<Quota>| leased.is_too_far_for(quota)))
     }
 
+    /// Returns whether the engine decides a policy that asks for leases, since it is too far away for them.
+    pub(crate) fn is_too_far_for(&self, policy: &Policy) -> bool {
+        let mut quotas =
+            policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
+        policy.share.unwrap_or(Share::Leased) == Share::Leased
+            && self.too_far().is_some_and(|(_, too_far)| quotas.any(too_far))
+    }
+
     /// Returns the nodes of an engine that does not coordinate them.
     pub(crate) fn nodes(&self) -> Option<&Nodes> {
         self.shared.as_ref()?.nodes.as_ref()
@@ -341,7 +349,10 @@ impl Storage {
         let mut out: BTreeMap<String, u64> = BTreeMap::new();
         let mut excess = Vec::new();
         for policy in policies.policies().iter().filter(|policy| policy.mode != Mode::Off) {
-            let share = shared.fleet.share_used(policy);
+            let share = match shared.fleet.share_used(policy) {
+                Share::Leased if self.is_too_far_for(policy) => Share::Central,
+                share => share,
+            };
             if share == Share::Leased {
                 out.insert(policy.name.clone(), 0);
             }

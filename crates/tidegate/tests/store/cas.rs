@@ -64,7 +64,7 @@ fn a_write_that_may_have_been_executed_never_grants_more() {
     let mut receipts = Vec::new();
     for taken in 1..=60 {
         let step = Step { receipts: true, ..Step::new(now, Op::Take, &charges) };
-        receipts.push(store.blocking_execute(&step).unwrap().lines[0].receipt.clone().unwrap());
+        receipts.push(store.blocking_execute(&step).unwrap().lines[0].receipt.unwrap());
         assert!((1_000 - 2 * taken..=1_000 - taken).contains(&left()), "{} left of {taken} taken", left());
     }
     let (full, mut failed) = (left(), 0);

@@ -7,7 +7,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
-use tidegate::policy::{Limit, Mode, Policy, Share};
+use tidegate::policy::{Mode, Policy};
 use tidegate::visible;
 
 use super::routes::Query;
@@ -129,17 +129,14 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let far = app.decider.storage.too_far().map_or_else(String::new, |(round_trip, too_far)| {
-        let is_far = |policy: &&Policy| {
-            let mut quotas = policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
-            policy.share.unwrap_or(Share::Leased) == Share::Leased && quotas.any(&too_far)
-        };
+    let far = app.decider.storage.too_far().map_or_else(String::new, |(round_trip, _)| {
+        let is_far = |policy: &&Policy| app.decider.storage.is_too_far_for(policy);
         let names: Vec<&str> = live.set.policies().iter().filter(is_far).map(|policy| &*policy.name).collect();
         let ms = round_trip.as_secs_f64() * 1000.0;
         match names.is_empty() {
-            true => format!("\n[+] leases: the store answers in {ms:.1} ms"),
+            true => String::new(),
             false => format!(
-                "\n[!] leases: the store answers in {ms:.1} ms, too late for the bursts of {}: it decides each request of these",
+                "\n[!] share: the store answers in {ms:.1} ms, too late for the bursts of {}: it decides each request of these",
                 visible::line(&names.join(", "))
             ),
         }
