@@ -105,7 +105,7 @@ impl Stand {
         self.nodes.iter().all(|node| {
             let answer = ureq::get(&format!("http://{node}/readyz?verbose")).call();
             let text = answer.and_then(|mut answer| answer.body_mut().read_to_string());
-            text.is_ok_and(|text| text.contains("[+] store"))
+            text.is_ok_and(|text| text.contains("] store ") && !text.contains(" is gone "))
         })
     }
 }
