@@ -130,11 +130,13 @@ fn people_see_a_row_each_second_and_what_was_kept_to() {
     let lines: Vec<&str> = told.out.lines().collect();
     assert!(lines[0].starts_with("SECOND") && lines[0].ends_with("P99"), "{told:?}");
     assert!(lines[1].trim_start().starts_with("1 "), "{told:?}");
-    for says in [
-        "600 asked in 2.00 s, 300 a second: open loop of 300/s, 16 connections\n",
-        "wrongly refused 0 of ",
-        "passed  --max-wrong 0: measured 0 of 600\n",
-    ] {
+    // A busy machine may leave the last ones unsent.
+    let asked = lines.iter().find_map(|line| line.split_once(" asked in 2.00 s, "));
+    let (asked, rest) = asked.unwrap_or_else(|| panic!("{told:?}"));
+    assert_eq!(rest, "300 a second: open loop of 300/s, 16 connections", "{told:?}");
+    let unsent = 600 - asked.parse::<u32>().unwrap();
+    assert!(unsent <= 3 && told.out.contains("never sent") == (unsent > 0), "{told:?}");
+    for says in ["wrongly refused 0 of ", &format!("passed  --max-wrong 0: measured 0 of {asked}\n")] {
         assert!(told.out.contains(says), "{says}: {told:?}");
     }
     let failed = desk.run(&["bench", serving.url(), "-z", "1s", "--quiet", "--max-p99", "1us"]).code(3);
