@@ -307,7 +307,8 @@ impl Leased {
         self.inner.health()
     }
 
-    /// Calls `each` with every key that has units out, and how many ([`LeaseHealth::outstanding`]).
+    /// Calls `each` with every key that has units out, and how many ([`LeaseHealth::outstanding`]). Visits each key, and
+    /// holds a lock meanwhile: `each` must not use this store.
     pub fn each_outstanding(&self, mut each: impl FnMut(&[u8], u64)) {
         let now = self.inner.clock.now();
         for mut shard in self.inner.table.shards() {

@@ -446,6 +446,7 @@ pub struct LeaseHealth {
     pub drawn: u64,
     /// Units given back, because they were not needed in time.
     pub returned: u64,
-    /// Units that were sent back, but without an answer, so that it is unknown whether they came back.
+    /// Units that come back at the rate only: drawn to be set aside, held too long far from the engine, or sent back
+    /// without an answer. Counted at the next [`Leased::tick`](super::Leased::tick).
     pub burned: u64,
 }

@@ -104,6 +104,8 @@ impl LeasedState {
                     false => entry.lease.tidy(now, part, &mut back),
                 }
                 returns.extend(Self::returns(entry, back));
+                let dropped = std::mem::take(&mut entry.lease.dropped);
+                self.counts.burned.fetch_add(dropped, Ordering::Relaxed);
             }
             shard.forget_idle(now);
         }
@@ -304,8 +306,8 @@ impl KeyDemand {
         self.asked = self.asked.saturating_add(units);
     }
 
-    /// Returns what to draw, so that it lasts for the target time or until the next draw arrives (a few units: up to half of the time
-    /// that units may be held). `None` for a key that is asked for seldom.
+    /// Returns what to draw, so that it lasts for the target time or until the next draw arrives; a few units for up to
+    /// half of the time that units may be held. `None` for a key that is asked for seldom.
     ///
     /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and one that
     /// is hit all the time reaches its full size within a few draws.

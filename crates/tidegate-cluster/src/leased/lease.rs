@@ -35,6 +35,7 @@ pub(super) struct Lease {
     allowance: Allowance,
     held: u64,
     /// Units that were drawn and will neither be spent nor given back.
+    /// Counted by the next look at all keys, which sets it to zero.
     pub(super) dropped: u64,
     refusals: Refusals,
     /// Until when nothing is drawn, because the engine did not answer.

@@ -116,7 +116,11 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
         ("lease_messages", "Calls that leases made to the engine", health.messages),
         ("lease_drawn_units", "Units drawn from the engine", health.drawn),
         ("lease_returned_units", "Units given back because they were not needed in time", health.returned),
-        ("lease_burned_units", "Units that may or may not have been given back", health.burned),
+        (
+            "lease_burned_units",
+            "Units that come back at the rate only: held too long far away, or lost",
+            health.burned,
+        ),
     ] {
         registry.register(name, help, ConstCounter::new(count));
     }

@@ -180,6 +180,10 @@ fn through_a_gate_a_far_engine_is_leased_too() {
     let mut told = told.lock();
     told.took.sort_unstable();
     assert_eq!((told.took.len(), told.took[900], told.envelope.excess()), (1_800, 0, 0));
+    world.tick();
+    let health = world.nodes[0].health();
+    assert!(health.burned > 0, "{health:?}");
+    assert_eq!(health.drawn, health.granted + health.returned + health.burned, "{health:?}");
 }
 
 /// What a caller who went away was charged is undone under a limit that only the engine decides, but comes back at the rate
