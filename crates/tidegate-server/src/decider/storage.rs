@@ -207,20 +207,21 @@ impl Storage {
         Some((member.status)())
     }
 
-    /// Returns the round trip to the engine, and whether it is too far away for leases of a limit; `None` before its
-    /// first answer, and where regions divide the limits.
-    pub(crate) fn too_far(&self) -> Option<(Duration, impl Fn(&Arc<Quota>) -> bool)> {
-        let leased = self.shared.as_ref().filter(|_| self.region().is_none()).map(|shared| &shared.leased)?;
-        let round_trip = Some(leased.round_trip()).filter(|round_trip| !round_trip.is_zero())?;
-        Some((round_trip, |quota: &Arc<Quota>| leased.is_too_far_for(quota)))
+    /// Returns the policies that ask for leases and are decided by the engine, since it is too far away, and its round
+    /// trip; none where regions divide the limits.
+    pub(crate) fn too_far<'p>(&self, policies: &'p PolicySet) -> (Vec<&'p str>, Duration) {
+        let far = policies.policies().iter().filter(|policy| self.is_too_far_for(policy));
+        let round_trip = self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.leased.round_trip());
+        (far.map(|policy| policy.name.as_str()).collect(), round_trip)
     }
 
-    /// Returns whether the engine decides a policy that asks for leases, since it is too far away for them.
-    pub(crate) fn is_too_far_for(&self, policy: &Policy) -> bool {
+    fn is_too_far_for(&self, policy: &Policy) -> bool {
+        let Some(shared) = self.shared.as_ref().filter(|_| self.region().is_none()) else { return false };
         let mut quotas =
             policy.each_limit().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
-        policy.share.unwrap_or(Share::Leased) == Share::Leased
-            && self.too_far().is_some_and(|(_, too_far)| quotas.any(too_far))
+        policy.mode != Mode::Off
+            && shared.fleet.share_used(policy) == Share::Leased
+            && quotas.any(|quota| shared.leased.is_too_far_for(quota))
     }
 
     /// Returns the nodes of an engine that does not coordinate them.

@@ -7,7 +7,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
-use tidegate::policy::{Mode, Policy};
+use tidegate::policy::Mode;
 use tidegate::visible;
 
 use super::routes::Query;
@@ -105,7 +105,7 @@ fn checks(app: &App, serving: bool) -> String {
             )
         }
     };
-    let lent = not_leased_line(&app.decider.storage.not_leased(&live.set));
+    let lent = central_line(&app.decider.storage.not_leased(&live.set), "which cannot be leased");
     let reported = app.decider.storage.nodes().map_or_else(String::new, nodes_line);
     let nodes = app.decider.storage.membership().map_or_else(String::new, |status| {
         let mark = if status.failed.is_some() || status.too_many { "[!]" } else { "[+]" };
@@ -129,18 +129,10 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
-    let far = app.decider.storage.too_far().map_or_else(String::new, |(round_trip, _)| {
-        let is_far = |policy: &&Policy| app.decider.storage.is_too_far_for(policy);
-        let names: Vec<&str> = live.set.policies().iter().filter(is_far).map(|policy| &*policy.name).collect();
-        let ms = round_trip.as_secs_f64() * 1000.0;
-        match names.is_empty() {
-            true => String::new(),
-            false => format!(
-                "\n[!] share: the store answers in {ms:.1} ms, too late for the bursts of {}: it decides each request of these",
-                visible::line(&names.join(", "))
-            ),
-        }
-    });
+    let (too_far, round_trip) = app.decider.storage.too_far(&live.set);
+    let ms = round_trip.as_secs_f64() * 1e3;
+    let far =
+        central_line(&too_far, &format!("whose bursts are too small for a store that answers in {ms:.1} ms"));
     let unmet = unmet_lines(&live, &app.decider.metrics)
         + &out_of_date_line(&app.decider.conditions.out_of_date(&live));
     let unread =
@@ -191,17 +183,14 @@ fn engine_line(app: &App) -> String {
 }
 
 /// Describes the policies that use another share than the file asks for.
-fn not_leased_line(policies: &[&str]) -> String {
+fn central_line(policies: &[&str], why: &str) -> String {
     let named: Vec<_> = policies.iter().take(TOLD).map(|name| visible::line(name).to_string()).collect();
     let more = match policies.len().saturating_sub(TOLD) {
         _ if named.is_empty() => return String::new(),
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!(
-        "\n[+] share: the engine decides each request of {}{more}, which cannot be leased",
-        named.join(", ")
-    )
+    format!("\n[+] share: the engine decides each request of {}{more}, {why}", named.join(", "))
 }
 
 /// Describes the nodes of an engine that does not coordinate them.
