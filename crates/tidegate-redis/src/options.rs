@@ -64,8 +64,8 @@ impl RedisOptions {
         info(url, "the address").map(|server| Self::of(Servers::One(server)))
     }
 
-    /// Names sentinels, with their own user and password, and the master that they watch. `master` holds its user, password, database and whether to use
-    /// TLS, as `redis://user:password@any/0`; the host is ignored.
+    /// Names sentinels, with their own user and password, and the master that they watch. `master` holds its user,
+    /// password, database and whether to use TLS, as `redis://user:password@any/0`; the host is ignored.
     ///
     /// # Errors
     /// [`ConnectError::Address`] if an address is not valid; [`ConnectError::Option`] if no sentinel is named.

@@ -3,7 +3,8 @@
 //! A time to live on a field exists only in some versions and takes more room than many a cell; one on the whole hash
 //! would delete the epoch too, which means a loss. Instead, one cursor goes round all hashes and scans some fields per
 //! exchange: more after more steps, and many while it finds much; while no steps arrive, nothing is scanned and
-//! nothing is added. One call deletes those of a scan that are full and have not changed since. Thus at most a small part of the cells on a server are full, whatever keys callers make up.
+//! nothing is added. One call deletes those of a scan that are full and have not changed since. Thus at most a small part
+//! of the cells on a server are full, whatever keys callers make up.
 
 use redis::{Cmd, Value};
 use tidegate::store::Write;

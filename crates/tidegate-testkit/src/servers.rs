@@ -336,8 +336,8 @@ impl ZooKeeperServer {
         Some(server)
     }
 
-    /// Starts an ensemble of three servers that do not sync to the disk, and returns once they serve; `None` to skip the test, because ZooKeeper is
-    /// not installed.
+    /// Starts an ensemble of three servers that do not sync to the disk, and returns once they serve; `None` to skip the
+    /// test, because ZooKeeper is not installed.
     ///
     /// # Panics
     /// If it does not come up.

@@ -70,8 +70,9 @@ const KEPT: f64 = 0.8;
 const NEEDED: f64 = 0.5;
 /// By how much one trial raises the base at most: its goodput may have fallen for another reason.
 const MOST_RISE: f64 = 2.0;
-/// Work that takes this many times the base, and needs its places, has a second trial: with [`RAISED`] times the places.
+/// Work that takes this many times the base, and needs its places, has a second trial.
 const JUMP: f64 = 2.5;
+/// How many times the places of before a second trial has.
 const RAISED: f64 = 1.5;
 /// A trial ends early, after this many times what work took before, if it has cost half of its share of the goodput.
 const GROSS: f64 = 6.0;
