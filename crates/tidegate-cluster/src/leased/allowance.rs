@@ -234,6 +234,11 @@ impl Allowance {
             level.saturating_add(wanted.within(now.since(sent))).min(burst)
         });
         let aside = needs(units).saturating_sub(burst - there).saturating_sub(units);
-        Some(DrawSize { units, aside })
+        // Other nodes set units aside too: the next answer tells how many.
+        let step = (2 * self.taken).max(LEAST_DRAWN);
+        Some(match aside > step {
+            true => DrawSize { units: units.min(always), aside: step },
+            false => DrawSize { units, aside },
+        })
     }
 }
