@@ -56,6 +56,8 @@ pub(crate) enum Act {
     HoldMember(Member),
     /// All members that were killed are started, and those that were suspended resumed.
     StartMembers,
+    /// A member is added, which nodes do not know by their lists, and another removed, which their lists keep.
+    ReplaceMember(Member),
     /// The engine loses all its data.
     Flush,
     /// Redis executes a command.

@@ -40,6 +40,9 @@ impl Kind {
     }
 }
 
+/// The options of each member of etcd.
+const ETCD: [&str; 1] = ["--unsafe-no-fsync"];
+
 /// A running engine.
 pub(crate) enum Engine {
     Redis(Box<RedisServer>),
@@ -69,10 +72,9 @@ impl Engine {
             Kind::Redis if lag.is_zero() => RedisServer::start(&[]).map(|redis| Self::Redis(Box::new(redis))),
             Kind::Redis => Self::replicated(lag),
             Kind::Etcd => {
-                let options = ["--unsafe-no-fsync"];
                 let etcd = match members {
-                    Members::Three => EtcdServer::start_three(&options).map(Vec::from),
-                    _ => EtcdServer::start(&options).map(|etcd| vec![etcd]),
+                    Members::Three => EtcdServer::start_three(&ETCD).map(Vec::from),
+                    _ => EtcdServer::start(&ETCD).map(|etcd| vec![etcd]),
                 };
                 etcd.map(|etcd| Self::Etcd(etcd, Vec::new()))
             }
@@ -139,6 +141,35 @@ impl Engine {
     /// # Panics
     /// If the engine has one member only.
     pub(crate) fn take_away(&mut self, which: Member, killed: bool) {
+        let member = self.number(which);
+        let how = Away { member, killed };
+        match self {
+            Self::Etcd(etcd, away) if killed => (etcd[member].kill(), away.push(how)).1,
+            Self::Etcd(etcd, away) => (etcd[member].signal("-STOP"), away.push(how)).1,
+            Self::ZooKeeper(zookeeper, away) if killed => (zookeeper[member].kill(), away.push(how)).1,
+            Self::ZooKeeper(zookeeper, away) => (zookeeper[member].signal("-STOP"), away.push(how)).1,
+            _ => {}
+        }
+    }
+
+    /// Adds a member, then removes another.
+    ///
+    /// # Panics
+    /// If the engine is not etcd.
+    pub(crate) fn replace(&mut self, which: Member) {
+        let number = self.number(which);
+        let Self::Etcd(etcd, _) = self else { panic!("{which:?} can be replaced in etcd only") };
+        let other = usize::from(number == 0);
+        let added = etcd[other].add(&ETCD);
+        etcd[other].remove(&etcd[number]);
+        etcd.push(added);
+    }
+
+    /// Returns which member that is now.
+    ///
+    /// # Panics
+    /// If the engine has one member only, or no leader.
+    fn number(&self, which: Member) -> usize {
         let leads: Vec<bool> = match self {
             Self::Etcd(etcd, _) => etcd.iter().map(|etcd| etcd.leader() == Some(true)).collect(),
             Self::ZooKeeper(zookeeper, _) => zookeeper.iter().map(ZooKeeperServer::leads).collect(),
@@ -149,15 +180,7 @@ impl Engine {
             Member::Follower => leads.iter().position(|leads| !leads),
             Member::Number(member) => Some(member),
         };
-        let member = member.expect("the members have elected a leader");
-        let how = Away { member, killed };
-        match self {
-            Self::Etcd(etcd, away) if killed => (etcd[member].kill(), away.push(how)).1,
-            Self::Etcd(etcd, away) => (etcd[member].signal("-STOP"), away.push(how)).1,
-            Self::ZooKeeper(zookeeper, away) if killed => (zookeeper[member].kill(), away.push(how)).1,
-            Self::ZooKeeper(zookeeper, away) => (zookeeper[member].signal("-STOP"), away.push(how)).1,
-            _ => {}
-        }
+        member.expect("the members have elected a leader")
     }
 
     /// Starts the members that were killed, and resumes those that were suspended.

@@ -80,6 +80,7 @@ impl Stand {
             Act::KillMember(which) => self.engine.take_away(which, true),
             Act::HoldMember(which) => self.engine.take_away(which, false),
             Act::StartMembers => self.engine.bring_back(),
+            Act::ReplaceMember(which) => self.engine.replace(which),
             Act::Flush => self.engine.flush(),
             Act::Command(words) => self.engine.command(words),
             Act::Promote(which) => {

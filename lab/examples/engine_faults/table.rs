@@ -300,6 +300,12 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
                 by_nodes(elected),
                 850,
             );
+            if kind == Kind::Etcd {
+                let replaced = vec![(broken, Act::ReplaceMember(leader))];
+                let name = "a member joins three, their leader is removed";
+                row(name, "leased", even, replaced.clone(), by_nodes(elected), 850);
+                row(name, "central", even, replaced, by_nodes(elected), 850);
+            }
             let restarts = (0..3).flat_map(|member| {
                 let at = broken + lasts * u32::try_from(member).unwrap_or(0);
                 [(at, Act::KillMember(Member::Number(member))), (at + lasts / 4, Act::StartMembers)]
