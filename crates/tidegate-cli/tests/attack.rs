@@ -32,6 +32,8 @@
 
 #![cfg(unix)]
 
+use std::collections::BTreeSet;
+
 mod blocks;
 mod breakers;
 mod connections;
@@ -63,4 +65,24 @@ pub(crate) mod waiting;
 /// Returns how often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.
 pub(crate) fn rounds(short: usize, long: usize) -> usize {
     if std::env::var("TIDEGATE_ATTACK").is_ok_and(|form| form == "long") { long } else { short }
+}
+
+/// The table of threats names chapters that there are, and each chapter with a test.
+#[test]
+fn the_manual_names_the_chapter_that_holds_each_threat() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
+    let manual = std::fs::read_to_string(root).unwrap();
+    let threats = manual.split("## Threats").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let holds = threats.lines().filter_map(|row| row.strip_suffix(" |")?.rsplit_once(" | ")).map(|(_, held)| held);
+    let words = holds.flat_map(|held| held.split('`').skip(1).step_by(2));
+    let named: BTreeSet<&str> = words.filter(|word| !word.contains([' ', '.'])).collect();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attack");
+    let mut chapters = BTreeSet::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if std::fs::read_to_string(&path).unwrap().contains("#[test]") {
+            chapters.insert(path.file_stem().unwrap().to_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(named, chapters.iter().map(String::as_str).collect());
 }
