@@ -73,7 +73,8 @@ fn the_manual_names_the_chapter_that_holds_each_threat() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/security.md");
     let manual = std::fs::read_to_string(root).unwrap();
     let threats = manual.split("## Threats").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
-    let holds = threats.lines().filter_map(|row| row.strip_suffix(" |")?.rsplit_once(" | ")).map(|(_, held)| held);
+    let holds =
+        threats.lines().filter_map(|row| row.strip_suffix(" |")?.rsplit_once(" | ")).map(|(_, held)| held);
     let words = holds.flat_map(|held| held.split('`').skip(1).step_by(2));
     let named: BTreeSet<&str> = words.filter(|word| !word.contains([' ', '.'])).collect();
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/attack");
