@@ -77,14 +77,14 @@ impl Etcd {
             });
         }
         let runtime = Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
-        let tls = tls_options(&options.tls);
+        let shared = Arc::new(options.clone());
         let mut probes = JoinSet::new();
         let mut members = Vec::with_capacity(addresses.len());
         for (at, address) in addresses.into_iter().enumerate() {
-            let member = Arc::new(Member::new(address.shown.clone(), wanted(&options, &address, &tls)));
+            let member = Arc::new(Member::new(address, Arc::clone(&shared)));
             members.push(Arc::clone(&member));
-            let (options, tls) = (options.clone(), tls.clone());
-            probes.spawn(async move { (at, probe(&address, &tls, &member, &options).await) });
+            let options = Arc::clone(&shared);
+            probes.spawn(async move { (at, probe(&member, &options).await) });
         }
         let (mut wrong, mut silent) = (None, Vec::new());
         while let Some(probed) = probes.join_next().await {
@@ -94,7 +94,7 @@ impl Etcd {
                     return Ok(Self { shared: Arc::new(Connection { options, members, runtime }) });
                 }
                 Ok((at, Err(Probed::Silent(reason)))) => {
-                    silent.push(format!("{} ({reason})", members[at].address));
+                    silent.push(format!("{} ({reason})", members[at].address.shown));
                 }
                 Ok((_, Err(Probed::Wrong(error)))) => wrong = Some(error),
                 // It has panicked, which the others need not.
@@ -133,7 +133,7 @@ impl Etcd {
     }
 
     /// Makes an exchange; again, with another member, if one cannot be reached, and if it `may_repeat`, also if one has
-    /// broken off or is silent.
+    /// broken off or is silent; and with another login if there is one since etcd refused the last.
     pub(crate) async fn exchange<T, X>(
         &self,
         may_repeat: bool,
@@ -149,31 +149,47 @@ impl Etcd {
             let mut tried = 0;
             loop {
                 tried += 1;
-                let (used, client) = members.used().await.map_err(Failed::Engine)?;
-                let mut asked = pin!(exchange(client));
-                let answer = tokio::select! {
-                    biased;
-                    answer = &mut asked => Some(answer),
-                    () = members.silent(used) => None,
-                };
-                let answer = match answer {
-                    None if may_repeat && tried < most => {
-                        repeated = true;
-                        continue;
+                let used = members.used();
+                let member = members.member(used);
+                let mut made = None;
+                let answer = {
+                    let mut asked = pin!(async {
+                        let client = made.insert(member.client().await?).client.clone();
+                        exchange(client).await.map_err(Failed::Engine)
+                    });
+                    let answer = tokio::select! {
+                        biased;
+                        answer = &mut asked => Some(answer),
+                        () = members.silent(used) => None,
+                    };
+                    match answer {
+                        None if may_repeat && tried < most => {
+                            repeated = true;
+                            continue;
+                        }
+                        None => asked.await,
+                        Some(answer) => answer,
                     }
-                    None => asked.await,
-                    Some(answer) => answer,
                 };
                 let failed = match answer {
                     Ok(value) => return Ok(Answer { value, repeated }),
-                    Err(error) => Failed::Engine(error),
+                    Err(failed) => failed,
                 };
+                if failed.is_login()
+                    && let Some(made) = made
+                {
+                    // Not executed.
+                    if tried < most && member.has_other_login(&made).await? {
+                        continue;
+                    }
+                    return Err(failed);
+                }
                 if !failed.may_pass() {
                     return Err(failed);
                 }
                 // Begun also if this exchange is not made again: for the next one.
                 let look = members.look();
-                let unsent = failed.is_unsent();
+                let unsent = made.is_none() || failed.is_unsent();
                 if tried == most || !(may_repeat || unsent) || !look.await {
                     return Err(failed);
                 }
@@ -194,7 +210,7 @@ fn key(options: &EtcdOptions, name: &str) -> Vec<u8> {
     [options.below().as_bytes(), name.as_bytes()].concat()
 }
 
-fn wanted(options: &EtcdOptions, address: &Address, tls: &TlsOptions) -> ConnectOptions {
+pub(crate) fn wanted(options: &EtcdOptions, address: &Address) -> ConnectOptions {
     let mut wanted = ConnectOptions::new()
         .with_connect_timeout(options.timeout.min(PATIENCE))
         .with_keep_alive(KEEP_ALIVE, options.timeout)
@@ -204,23 +220,19 @@ fn wanted(options: &EtcdOptions, address: &Address, tls: &TlsOptions) -> Connect
         wanted = wanted.with_user(user, password);
     }
     if address.secure {
-        wanted = wanted.with_tls(tls.clone());
+        wanted = wanted.with_tls(tls_options(&options.tls));
     }
     wanted
 }
 
 /// Checks a member: what it speaks, whether this program may read, and whether it takes writes.
-async fn probe(
-    address: &Address,
-    tls: &TlsOptions,
-    member: &Member,
-    options: &EtcdOptions,
-) -> Result<(), Probed> {
-    address.check(tls).await?;
-    let address = address.shown.clone();
+async fn probe(member: &Member, options: &EtcdOptions) -> Result<(), Probed> {
+    member.address.check(&tls_options(&options.tls)).await?;
+    let address = member.address.shown.clone();
     let judge = |failed: Failed| Probed::Wrong(judged(&failed, &address, options));
     let patience = options.timeout;
-    let mut client = within(patience, member.client()).await.map_err(judge)?;
+    let made = timeout(patience, member.client()).await.unwrap_or(Err(Failed::TimedOut(patience)));
+    let mut client = made.map_err(judge)?.client;
     let status = within(patience, client.status()).await.map_err(judge)?;
     let mut numbers = status.version().split('.').map(|part| part.parse().unwrap_or(0));
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
@@ -292,11 +304,14 @@ fn tls_options(tls: &Tls) -> TlsOptions {
 fn judged(failed: &Failed, address: &str, options: &EtcdOptions) -> ConnectError {
     let address = address.to_owned();
     let user = options.user.as_ref().map(|(name, _)| name.clone());
+    if let Failed::Renewal(reason) = failed {
+        return ConnectError::Renewal { address, reason: reason.clone() };
+    }
+    if failed.is_login() {
+        return ConnectError::Credentials { address, user: user.unwrap_or_default() };
+    }
     if let Failed::Engine(Error::GRpcStatus(status)) = failed {
         let said = status.message();
-        if said.contains("authentication failed") || said.contains("invalid user ID or password") {
-            return ConnectError::Credentials { address, user: user.unwrap_or_default() };
-        }
         if said.contains("user name is empty") || said.contains("user name not found") && user.is_none() {
             return ConnectError::NoCredentials { address };
         }
@@ -418,6 +433,8 @@ pub(crate) enum Failed {
     TimedOut(Duration),
     /// The lease for a cell was not granted, for this reason; nothing was written.
     NoLease(String),
+    /// The user, the password or the certificates could not be renewed.
+    Renewal(String),
 }
 
 impl Failed {
@@ -429,6 +446,7 @@ impl Failed {
             Self::Engine(error) => format!("etcd: {error}"),
             Self::TimedOut(after) => format!("etcd: no answer within {} ms", after.as_millis()),
             Self::NoLease(reason) => reason.clone(),
+            Self::Renewal(reason) => format!("etcd: nothing to log in with: {reason}"),
         }
     }
 
@@ -441,6 +459,14 @@ impl Failed {
             Self::Engine(Error::LeaseKeepAliveError(reason)) => reason.contains("lease not found"),
             _ => false,
         }
+    }
+
+    /// Returns whether etcd refused the user or the password.
+    pub(crate) fn is_login(&self) -> bool {
+        let Self::Engine(Error::GRpcStatus(status)) = self else { return false };
+        ["authentication failed", "invalid user ID or password", "invalid auth token"]
+            .iter()
+            .any(|said| status.message().contains(said))
     }
 
     /// Returns whether nothing was sent, because no connection could be made.

@@ -203,7 +203,7 @@ impl EtcdCoordinator {
         // From the revision after the one read, so that no change is missed.
         let options = WatchOptions::new().with_start_revision(at + 1);
         let members = self.etcd.members();
-        let (used, _) = members.used().await.map_err(Failed::Engine)?;
+        let used = members.used();
         let begin = async |mut client: Client| client.watch(key.as_slice(), Some(options.clone())).await;
         let mut watch = self.etcd.ask(begin).await?;
         loop {

@@ -8,12 +8,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error};
-use parking_lot::{Mutex, RwLock};
+use etcd_client::Client;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+
+use crate::connect::{Address, Failed, wanted};
+use crate::options::EtcdOptions;
 
 /// How long an exchange lasts before other members are looked at. Less than half of the time that a step has by
 /// default, so that it can still ask another.
@@ -29,52 +31,82 @@ pub(crate) struct Members {
     all: Vec<Arc<Member>>,
     used: watch::Sender<usize>,
     /// The search under way, if any.
-    search: Mutex<Option<watch::Receiver<Option<bool>>>>,
+    search: parking_lot::Mutex<Option<watch::Receiver<Option<bool>>>>,
     runtime: Handle,
 }
 
 /// One address. Its client is made when it is first used: making one with a user takes an answer.
 pub(crate) struct Member {
-    pub(crate) address: String,
-    pub(crate) options: ConnectOptions,
-    client: RwLock<Option<Client>>,
+    pub(crate) address: Address,
+    options: Arc<EtcdOptions>,
+    made: Mutex<Option<Made>>,
+}
+
+/// A client, and the user and the password that it logs in with.
+#[derive(Clone)]
+pub(crate) struct Made {
+    pub(crate) client: Client,
+    login: Option<(String, String)>,
 }
 
 impl Member {
-    pub(crate) const fn new(address: String, options: ConnectOptions) -> Self {
-        Self { address, options, client: RwLock::new(None) }
+    pub(crate) fn new(address: Address, options: Arc<EtcdOptions>) -> Self {
+        Self { address, options, made: Mutex::default() }
     }
 
-    pub(crate) async fn client(&self) -> Result<Client, Error> {
-        let known = self.client.read().clone();
-        if let Some(client) = known {
-            return Ok(client);
+    /// Returns the client, which one caller makes for all: etcd takes long for each login.
+    pub(crate) async fn client(&self) -> Result<Made, Failed> {
+        let mut made = self.made.lock().await;
+        if let Some(made) = &*made {
+            return Ok(made.clone());
         }
-        let made = Client::connect([&self.address], Some(self.options.clone())).await?;
-        Ok(self.client.write().get_or_insert(made).clone())
+        let options = self.options.anew().map_err(Failed::Renewal)?;
+        let client = Client::connect([&self.address.shown], Some(wanted(&options, &self.address))).await;
+        Ok(made.insert(Made { client: client.map_err(Failed::Engine)?, login: options.user }).clone())
+    }
+
+    /// Forgets a client whose login etcd has refused. Returns whether there is another login by now.
+    ///
+    /// # Errors
+    /// If the login cannot be read.
+    pub(crate) async fn has_other_login(&self, refused: &Made) -> Result<bool, Failed> {
+        let has_other = self.options.anew().map_err(Failed::Renewal)?.user != refused.login;
+        if has_other {
+            self.made.lock().await.take_if(|made| made.login == refused.login);
+        }
+        Ok(has_other)
     }
 
     /// Returns whether it answers and knows a leader.
     async fn is_well(&self) -> bool {
-        let status = async { self.client().await?.status().await };
-        timeout(STATUS, status).await.is_ok_and(|status| status.is_ok_and(|status| status.leader() != 0))
+        let status = async { self.client().await?.client.status().await.map_err(Failed::Engine) };
+        let is_well =
+            timeout(STATUS, status).await.is_ok_and(|status| status.is_ok_and(|status| status.leader() != 0));
+        if !is_well {
+            // The next one is made with the certificates of then.
+            *self.made.lock().await = None;
+        }
+        is_well
     }
 }
 
 impl Members {
     /// `used` is the place of a member that answers.
     pub(crate) fn new(all: Vec<Arc<Member>>, used: usize, runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { all, used: watch::channel(used).0, search: Mutex::default(), runtime })
+        Arc::new(Self { all, used: watch::channel(used).0, search: parking_lot::Mutex::default(), runtime })
     }
 
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Returns the place of the member in use, and its client.
-    pub(crate) async fn used(&self) -> Result<(usize, Client), Error> {
-        let used = *self.used.borrow();
-        Ok((used, self.all[used].client().await?))
+    /// Returns the place of the member in use.
+    pub(crate) fn used(&self) -> usize {
+        *self.used.borrow()
+    }
+
+    pub(crate) fn member(&self, at: usize) -> &Member {
+        &self.all[at]
     }
 
     /// Completes when a member is no longer in use.

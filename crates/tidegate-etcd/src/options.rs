@@ -1,6 +1,7 @@
 //! How a program connects: addresses, credentials, prefix and time limit; and why there is no connection.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The default time limit of one exchange. [`Fallback`](tidegate::store::Fallback) waits for less.
@@ -19,7 +20,11 @@ pub struct EtcdOptions {
     pub(crate) tls: Tls,
     pub(crate) prefix: String,
     pub(crate) timeout: Duration,
+    renew: Option<Renew>,
 }
+
+/// Makes the options anew; see [`EtcdOptions::renewed_by`].
+type Renew = Arc<dyn Fn() -> Result<EtcdOptions, String> + Send + Sync>;
 
 /// The certificates for connections to addresses that begin with `https://`, all in PEM.
 #[derive(Clone, Default)]
@@ -42,6 +47,7 @@ impl EtcdOptions {
             tls: Tls::default(),
             prefix: PREFIX.to_owned(),
             timeout: TIMEOUT,
+            renew: None,
         }
     }
 
@@ -57,6 +63,21 @@ impl EtcdOptions {
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
+    }
+
+    /// Sets a function that is called before each connection, and when etcd refuses the password. It returns options
+    /// whose user, password and certificates are then used: so passwords can change while the connection is in use. Its
+    /// error is that of the connection; it must not contain a secret.
+    #[must_use]
+    pub fn renewed_by(mut self, renew: impl Fn() -> Result<Self, String> + Send + Sync + 'static) -> Self {
+        self.renew = Some(Arc::new(renew));
+        self
+    }
+
+    /// Returns the options for a new connection.
+    pub(crate) fn anew(&self) -> Result<Self, String> {
+        let Some(renew) = &self.renew else { return Ok(self.clone()) };
+        renew().map(|anew| Self { user: anew.user, tls: anew.tls, ..self.clone() })
     }
 
     /// Sets the prefix of all keys; the default is `tidegate`. Deployments that share an etcd need different ones. The
@@ -168,6 +189,14 @@ pub enum ConnectError {
     NoCredentials {
         /// The addresses.
         address: String,
+    },
+    /// The user, the password or the certificates could not be renewed; see [`EtcdOptions::renewed_by`].
+    #[error("nothing to log in to etcd at {address} with: {reason}")]
+    Renewal {
+        /// The address.
+        address: String,
+        /// The error of the function that renews them.
+        reason: String,
     },
     /// The user may not read keys under the prefix.
     #[error(

@@ -2,13 +2,18 @@
 
 use crate::server;
 
+use std::io::Write as _;
 use std::pin::pin;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use server::Server;
+use tidegate::store::{Charge, Op, Step, Store};
+use tidegate::{Cost, Quota, Tick};
 use tidegate_etcd::{ConnectError, Etcd, EtcdOptions, Tls};
-use tidegate_testkit::{free_port, runtime};
+use tidegate_testkit::{free_port, runtime, within};
 use tokio::runtime::Runtime;
 
 #[track_caller]
@@ -74,10 +79,8 @@ fn plain_text_and_tls_are_told_apart() {
     drop(etcd.store());
 }
 
-#[test]
-fn credentials_that_do_not_fit_are_told_without_them() {
-    let Some(server) = Server::start(&[]) else { return };
-    let runtime = runtime();
+/// Demands a login: of `root`, who may do everything, of `node`, who may use keys below `ours/`, and of `guest`.
+fn demand_login(server: &Server) {
     for arguments in [
         &["user", "add", "root:secret"][..],
         &["user", "add", "node:hunter2"],
@@ -90,6 +93,13 @@ fn credentials_that_do_not_fit_are_told_without_them() {
     ] {
         server.ctl(arguments);
     }
+}
+
+#[test]
+fn credentials_that_do_not_fit_are_told_without_them() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    demand_login(&server);
     let options = || server.options().prefix("ours/");
     let told = refused(&runtime, options()).to_string();
     assert!(told.contains("authentication on"), "{told}");
@@ -101,4 +111,54 @@ fn credentials_that_do_not_fit_are_told_without_them() {
     let coordinator = etcd.coordinator(Duration::from_secs(2));
     assert!(runtime.block_on(coordinator.join("a", b"")).unwrap() > 0);
     assert!(!format!("{etcd:?} {coordinator:?}").contains("hunter2"));
+}
+
+/// Regression: the password of the start was used for ever, so after a change a store was gone until its process was
+/// started again.
+#[test]
+fn a_password_may_change_while_a_connection_is_in_use() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    demand_login(&server);
+    let options = |password: &str| server.options().prefix("ours/").user("node", password);
+    let set = |password: &str| {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", server.url(), "--user", "root:secret"]);
+        command.args(["user", "passwd", "node", "--interactive=false"]).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        writeln!(child.stdin.take().unwrap(), "{password}").unwrap();
+        assert!(child.wait().unwrap().success());
+    };
+    let file = Arc::new(Mutex::new(Ok("hunter2".to_owned())));
+    let (read, like) = (Arc::clone(&file), options(""));
+    let renew = move || read.lock().unwrap().clone().map(|password| like.clone().user("node", password));
+    let etcd = runtime.block_on(Etcd::connect(options("hunter2").renewed_by(renew))).unwrap();
+    let fixed = runtime.block_on(Etcd::connect(options("hunter2"))).unwrap().store();
+    let (store, coordinator) = (etcd.store(), etcd.coordinator(Duration::from_secs(60)));
+    let joined = runtime.block_on(coordinator.join("a", b"")).unwrap();
+    let quota = Arc::new(Quota::per_day(1000).gcra().unwrap());
+    let take = |store: &dyn Store| {
+        let charges = [Charge::new(b"key", &quota, Cost::ONE)];
+        let taken = store.blocking_execute(&Step::new(Tick::from_secs(1_000_000), Op::Take, &charges));
+        taken.map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!((take(&store), take(&fixed)), (Ok(()), Ok(())));
+    // The file changes first.
+    *file.lock().unwrap() = Ok("hunter3".to_owned());
+    assert_eq!(take(&store), Ok(()), "a connection stays");
+    set("hunter3");
+    assert_eq!(take(&store), Ok(()), "no step is lost");
+    let told = take(&fixed).unwrap_err();
+    assert!(told.contains("authentication failed") && !told.contains("hunter"), "{told}");
+    // etcd changes first.
+    set("hunter4");
+    let told = take(&store).unwrap_err();
+    assert!(told.contains("authentication failed"), "{told}");
+    *file.lock().unwrap() = Err("password: No such file".to_owned());
+    let told = take(&store).unwrap_err();
+    assert!(told.contains("nothing to log in with: password: No such file"), "{told}");
+    *file.lock().unwrap() = Ok("hunter4".to_owned());
+    within("it logs in with the new one", || take(&store).is_ok());
+    runtime.block_on(coordinator.renew(b"b")).unwrap();
+    assert_eq!(runtime.block_on(coordinator.join("a", b"b")).unwrap(), joined, "it has stayed a member");
 }

@@ -72,6 +72,16 @@ impl Names {
 pub(crate) struct Layout {
     cells: Vec<CellName>,
     shards: Vec<(u32, u8)>,
+    usual: Option<UsualBatch>,
+}
+
+/// A call whose steps each spend of one GCRA limit, by the server's time.
+#[derive(Debug)]
+struct UsualBatch {
+    /// The length of each cell.
+    lengths: Vec<usize>,
+    /// The numbers of the steps, in the order of their cells.
+    order: Vec<usize>,
 }
 
 impl Layout {
@@ -85,7 +95,31 @@ impl Layout {
                 _ => shards.push((cell.shard, 1)),
             }
         }
-        Self { cells, shards }
+        Self { cells, shards, usual: None }
+    }
+
+    fn usual_batch(&self, steps: &[&Prepared]) -> Option<UsualBatch> {
+        let mut forms: Vec<Option<&Form>> = vec![None; self.cells.len()];
+        let mut places = Vec::with_capacity(steps.len());
+        for step in steps {
+            let ([name], [ask], [(form, _)]) = (&step.cells[..], &step.asks[..], &step.forms[..]) else {
+                return None;
+            };
+            if step.plan != Plan::Take || step.tick.is_some() || !is_gcra_but_no_draw(ask) {
+                return None;
+            }
+            let place = self.place(name);
+            // Under a changed limit, a key has two forms.
+            if forms[place].get_or_insert(form).prefix != form.prefix {
+                return None;
+            }
+            places.push(place);
+        }
+        let lengths = forms.into_iter().map(|form| form.map_or(0, |form| form.prefix.len() + GCRA_BYTES));
+        let mut order: Vec<usize> = (0..steps.len()).collect();
+        // Stable: steps over one cell stay in their order.
+        order.sort_by_key(|step| places[*step]);
+        (steps.len() > 1).then(|| UsualBatch { lengths: lengths.collect(), order })
     }
 
     fn place(&self, name: &CellName) -> usize {
@@ -94,6 +128,42 @@ impl Layout {
 
     fn shard(&self, name: &CellName) -> usize {
         self.shards.binary_search_by_key(&name.shard, |(shard, _)| *shard).unwrap_or_default()
+    }
+
+    /// Splits the cells of a usual batch.
+    fn split(&self, mut text: &[u8]) -> Option<Vec<CellContent>> {
+        let mut cells = Vec::with_capacity(self.cells.len());
+        for length in &self.usual.as_ref()?.lengths {
+            let (cell, rest) = match text.strip_prefix(b"-") {
+                Some(rest) => (CellContent::Nothing, rest),
+                None => {
+                    let (cell, rest) = text.split_at_checked(*length)?;
+                    (CellContent::Bytes(cell.to_vec()), rest)
+                }
+            };
+            cells.push(cell);
+            text = rest;
+        }
+        text.is_empty().then_some(cells)
+    }
+
+    /// Returns the letters of a usual batch, of whose steps these were refused.
+    fn letters(&self, refused: &[u8]) -> Option<Vec<u8>> {
+        let mut letters = vec![b'y'; self.usual.as_ref()?.order.len()];
+        for number in refused {
+            *letters.get_mut(usize::from(*number).checked_sub(1)?)? = b'n';
+        }
+        Some(letters)
+    }
+
+    /// Returns the letters in the order of the steps.
+    fn by_step(&self, letters: Vec<u8>) -> Vec<u8> {
+        let Some(UsualBatch { order, .. }) = &self.usual else { return letters };
+        let mut by_step = letters.clone();
+        for (step, letter) in order.iter().zip(letters) {
+            by_step[*step] = letter;
+        }
+        by_step
     }
 
     fn put_keys(&self, command: &mut Cmd, names: &Names) {
@@ -116,7 +186,10 @@ pub(crate) fn decide(
     latest: Tick,
     by_callers: bool,
 ) -> (Cmd, Layout) {
-    let layout = Layout::of(steps.iter().flat_map(|step| step.cells.iter().copied()).collect());
+    let mut layout = Layout::of(steps.iter().flat_map(|step| step.cells.iter().copied()).collect());
+    layout.usual = layout.usual_batch(steps);
+    let ordered = layout.usual.as_ref().map(|usual| usual.order.iter().map(|step| steps[*step]).collect());
+    let steps: Vec<&Prepared> = ordered.unwrap_or_else(|| steps.to_vec());
     let (mut asks, mut plan, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
     let mut numbers: HashMap<&Ask, u8> = HashMap::new();
     for step in steps {
@@ -125,8 +198,10 @@ pub(crate) fn decide(
             Plan::Peek => 2,
             Plan::Read => 3,
         };
-        // A step has at most as many charges as a call has cells.
-        plan.extend([op, step.cells.len() as u8]);
+        if layout.usual.is_none() {
+            // A step has at most as many charges as a call has cells.
+            plan.extend([op, step.cells.len() as u8]);
+        }
         for (at, name) in step.cells.iter().enumerate() {
             let number = step.asks.get(at).map_or(0, |ask| {
                 // At most one per cell.
@@ -151,7 +226,14 @@ pub(crate) fn decide(
     layout.put_keys(&mut command, names);
     // The epoch that `Note::Begin` writes: no tick of a loss.
     let never_lost = if run.is_empty() { Vec::new() } else { [run, &[0; 8]].concat() };
-    command.arg("d").arg(never_lost).arg(head).arg(layout.counts()).arg(asks).arg(plan).arg(ticks);
+    command.arg(if layout.usual.is_some() { "b" } else { "d" });
+    command.arg(never_lost).arg(head).arg(layout.counts()).arg(asks).arg(plan);
+    if layout.usual.is_some() {
+        let fields: Vec<u8> = layout.cells.iter().flat_map(|cell| cell.field).collect();
+        command.arg(fields);
+        return (command, layout);
+    }
+    command.arg(ticks);
     for cell in &layout.cells {
         command.arg(&cell.field[..]);
     }
@@ -212,6 +294,12 @@ pub(crate) fn note(note: Note, names: &Names, run: &[u8]) -> Cmd {
     command
 }
 
+/// The bytes of a GCRA cell after its prefix.
+const GCRA_BYTES: usize = 15;
+
+/// The values of the reply to a usual batch; every other reply has more.
+const USUAL_REPLY: usize = 4;
+
 /// Decodes a reply: the result of each step, and the script's time. `None` if the reply is malformed.
 pub(crate) fn decode_reply(
     steps: &[&Prepared],
@@ -220,15 +308,24 @@ pub(crate) fn decode_reply(
 ) -> Option<(Vec<StepResult>, Tick)> {
     let Value::Array(mut values) = reply else { return None };
     let cells = layout.cells.len();
-    let mut tail = values.split_off(Some(cells).filter(|cells| *cells + 4 == values.len())?).into_iter();
-    let (seconds, nanos) = (whole(&tail.next()?)?, whole(&tail.next()?)?);
-    let now = Tick::from_secs(seconds).after(Duration::from_nanos(nanos));
-    let (letters, lost) = (bytes(tail.next()?)?, bytes(tail.next()?)?);
-    let found: Option<Vec<CellContent>> = values.into_iter().map(found).collect();
-    let mut replay = Replay { layout, found: found?, lost, cells: vec![None; cells] };
+    let (found, letters, lost, now);
+    if values.len() == USUAL_REPLY {
+        let mut values = values.into_iter();
+        found = layout.split(&bytes(values.next()?)?)?;
+        now = time(&values.next()?, &values.next()?)?;
+        letters = layout.letters(&bytes(values.next()?)?)?;
+        lost = Vec::new();
+    } else {
+        let mut tail = values.split_off(Some(cells).filter(|cells| *cells + 4 == values.len())?).into_iter();
+        now = time(&tail.next()?, &tail.next()?)?;
+        (letters, lost) = (bytes(tail.next()?)?, bytes(tail.next()?)?);
+        found = values.into_iter().map(self::found).collect::<Option<Vec<CellContent>>>()?;
+    }
     if letters.len() != steps.len() {
         return None;
     }
+    let letters = layout.by_step(letters);
+    let mut replay = Replay { layout, found, lost, cells: vec![None; cells] };
     let each = steps.iter().zip(letters).map(|(step, letter)| replay.step_result(step, letter, now));
     Some((each.collect(), now))
 }
@@ -314,6 +411,10 @@ fn found(value: Value) -> Option<CellContent> {
         Value::Int(_) => Some(CellContent::NoHash),
         _ => None,
     }
+}
+
+fn time(seconds: &Value, nanos: &Value) -> Option<Tick> {
+    Some(Tick::from_secs(whole(seconds)?).after(Duration::from_nanos(whole(nanos)?)))
 }
 
 fn whole(value: &Value) -> Option<u64> {
@@ -420,6 +521,10 @@ impl Form {
         out.push(self.prefix.len() as u8);
         out.extend_from_slice(&self.prefix);
     }
+}
+
+fn is_gcra_but_no_draw(ask: &Ask) -> bool {
+    matches!(ask[..], [1, 0 | 1, ..])
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

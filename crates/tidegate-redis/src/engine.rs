@@ -1,8 +1,10 @@
 //! Sends work to the servers, and decides the steps that their script does not.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::store::{
@@ -11,17 +13,23 @@ use tidegate::store::{
 use tidegate_core::bytes::DecodeError;
 use tidegate_core::time::MAX_STEP_BACK;
 use tidegate_core::{Quota, Tick};
+use tokio::sync::oneshot;
 use twox_hash::XxHash64;
 
-use crate::call::tells_of_loss;
+use crate::call::{MOST_CELLS, tells_of_loss};
 use crate::cell;
 use crate::counts::add;
-use crate::link::Common;
+use crate::link::{Common, no_reply};
 use crate::route::Route;
-use crate::work::{CellContent, CellWrite, Cells, Failure, Note, Plan, Prepared, Reply, StepResult, Work};
+use crate::work::{
+    CellContent, CellName, CellWrite, Cells, Failure, Note, Plan, Prepared, Reply, StepResult, Work,
+};
 
-/// How often a step is decided anew because others have written its cells, and so made progress.
+/// How often a round is decided anew because others have written its cells, and so made progress.
 const ATTEMPTS: u32 = 64;
+
+/// The most steps of a round: deciding them takes some milliseconds.
+const MOST_STEPS: usize = 512;
 
 /// The first pause before a refused call is sent again; it doubles each time.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
@@ -32,6 +40,8 @@ pub(crate) struct Engine {
     pub(crate) route: Route,
     pub(crate) clock: SystemClock,
     pub(crate) caps: Caps,
+    /// The steps that the library decides.
+    pub(crate) queue: Mutex<Queue>,
 }
 
 impl Engine {
@@ -120,33 +130,231 @@ impl Engine {
             }
         }
     }
+}
 
-    pub(crate) async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> StepAnswer {
-        add(&self.common.counters.by_library, 1);
-        prepared.plan = Plan::Read;
-        prepared.asks.clear();
+// Steps that the script does not decide: their cells are read, decided, and written if unchanged.
+
+/// The steps that wait, and the cells of the rounds under way.
+///
+/// When several steps have read the same cell, one writes it, and each other one starts over. So that a node does not
+/// compete with itself, steps over a cell of a round under way wait, and are the next round together: one read and one
+/// write for all. The more steps there are, the more of them share a round.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    busy: HashSet<CellName>,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    prepared: Prepared,
+    /// Its cells, as a call of the script has found them.
+    cells: Option<Cells>,
+    answer: oneshot::Sender<StepAnswer>,
+}
+
+/// Steps with cells in common, directly or through other steps, in their order.
+#[derive(Debug, Default)]
+struct Round {
+    steps: Vec<Waiting>,
+    cells: Vec<CellName>,
+}
+
+impl Queue {
+    /// Makes rounds of the waiting steps whose cells are free.
+    fn next_rounds(&mut self) -> Vec<Round> {
+        let mut rounds: Vec<Round> = Vec::new();
+        let mut round_of: HashMap<CellName, usize> = HashMap::new();
+        let mut held: HashSet<CellName> = HashSet::new();
+        for mut step in std::mem::take(&mut self.waiting) {
+            if step.answer.is_closed() {
+                continue;
+            }
+            let names = step.prepared.cells.clone();
+            let mut met: Vec<usize> = names.iter().filter_map(|name| round_of.get(name).copied()).collect();
+            met.sort_unstable();
+            met.dedup();
+            let cells: usize = met.iter().map(|at| rounds[*at].cells.len()).sum();
+            let steps: usize = met.iter().map(|at| rounds[*at].steps.len()).sum();
+            let fits = cells + names.len() <= MOST_CELLS && steps < MOST_STEPS;
+            if !fits || names.iter().any(|name| self.busy.contains(name) || held.contains(name)) {
+                held.extend(names);
+                // They are others by then.
+                step.cells = None;
+                self.waiting.push(step);
+                continue;
+            }
+            let into = met.first().copied().unwrap_or_else(|| {
+                rounds.push(Round::default());
+                rounds.len() - 1
+            });
+            for from in met.into_iter().skip(1) {
+                let Round { steps, cells } = std::mem::take(&mut rounds[from]);
+                round_of.extend(cells.iter().map(|name| (*name, into)));
+                rounds[into].steps.extend(steps);
+                rounds[into].cells.extend(cells);
+            }
+            for name in names {
+                if round_of.insert(name, into) != Some(into) {
+                    rounds[into].cells.push(name);
+                }
+            }
+            rounds[into].steps.push(step);
+        }
+        rounds.retain(|round| !round.steps.is_empty());
+        self.busy.extend(round_of.into_keys());
+        rounds
+    }
+}
+
+/// A round under way; dropped, also by a panic, it frees its cells.
+struct Running {
+    engine: Arc<Engine>,
+    cells: Vec<CellName>,
+}
+
+impl Running {
+    async fn run(self, round: Round) {
+        let mut steps = round.steps;
+        let answers = self.engine.decide_round(&mut steps, &self.cells).await;
+        let answers = answers.unwrap_or_else(|error| vec![Err(error); steps.len()]);
+        for (step, answer) in steps.into_iter().zip(answers) {
+            let _ = step.answer.send(answer);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut queue = self.engine.queue.lock();
+        self.cells.iter().for_each(|name| {
+            queue.busy.remove(name);
+        });
+        let rounds = queue.next_rounds();
+        drop(queue);
+        self.engine.start(rounds);
+    }
+}
+
+impl Engine {
+    /// Decides steps in their order, each with its cells as a call of the script has found them.
+    pub(crate) fn by_library(
+        self: &Arc<Self>,
+        steps: Vec<(Prepared, Cells)>,
+    ) -> Vec<impl Future<Output = StepAnswer> + use<>> {
+        add(&self.common.counters.by_library, steps.len() as u64);
+        let mut told = Vec::with_capacity(steps.len());
+        let rounds = {
+            let mut queue = self.queue.lock();
+            for (prepared, cells) in steps {
+                let (answer, receiver) = oneshot::channel();
+                queue.waiting.push(Waiting { prepared, cells: Some(cells), answer });
+                told.push(async move { receiver.await.unwrap_or_else(|_| Err(no_reply())) });
+            }
+            queue.next_rounds()
+        };
+        self.start(rounds);
+        told
+    }
+
+    fn start(self: &Arc<Self>, rounds: Vec<Round>) {
+        for round in rounds {
+            let running = Running { engine: Arc::clone(self), cells: round.cells.clone() };
+            self.common.runtime.spawn(running.run(round));
+        }
+    }
+
+    /// Decides the steps of a round over the same cells, and writes them together, again while others are faster.
+    async fn decide_round(
+        &self,
+        steps: &mut Vec<Waiting>,
+        names: &[CellName],
+    ) -> Result<Vec<StepAnswer>, StoreError> {
+        let mut read = match &mut steps[..] {
+            [alone] => alone.cells.take(),
+            _ => None,
+        };
         for _ in 0..ATTEMPTS {
-            let read = match cells.take() {
+            steps.retain(|step| !step.answer.is_closed());
+            let Some(first) = steps.first() else { return Ok(Vec::new()) };
+            let cells = match read.take() {
                 Some(cells) => cells,
-                None => match self.ask(Work::Decide(vec![prepared.clone()])).await? {
-                    Reply::Steps(told) => match told.into_iter().next() {
-                        Some(StepResult::Read(cells)) => cells,
-                        _ => return Err(unexpected_reply()),
-                    },
-                    Reply::Wrote(_) | Reply::Noted(_) => return Err(unexpected_reply()),
-                },
+                None => {
+                    // By the server's time if any step is.
+                    let by_caller = steps.iter().all(|step| step.prepared.tick.is_some());
+                    let tick = first.prepared.tick.filter(|_| by_caller);
+                    self.read(&first.prepared, tick, names).await?
+                }
             };
-            let (executed, writes) = self.decide(&prepared, &read)?;
+            let (answers, writes) = self.decide_each(steps, names, &cells);
             if writes.is_empty() {
-                return Ok(executed);
+                return Ok(answers);
             }
             match self.ask(Work::Write(writes)).await? {
-                Reply::Wrote(true) => return Ok(executed),
+                Reply::Wrote(true) => return Ok(answers),
                 Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
                 Reply::Steps(_) | Reply::Noted(_) => return Err(unexpected_reply()),
             }
         }
         Err(StoreError::Contended { attempts: ATTEMPTS })
+    }
+
+    async fn read(
+        &self,
+        like: &Prepared,
+        tick: Option<Tick>,
+        names: &[CellName],
+    ) -> Result<Cells, StoreError> {
+        let read = Prepared {
+            step: Arc::clone(&like.step),
+            tick,
+            plan: Plan::Read,
+            cells: names.into(),
+            asks: SmallVec::new(),
+            forms: SmallVec::new(),
+        };
+        let Reply::Steps(told) = self.ask(Work::Decide(vec![read])).await? else {
+            return Err(unexpected_reply());
+        };
+        match told.into_iter().next() {
+            Some(StepResult::Read(cells)) => Ok(cells),
+            _ => Err(unexpected_reply()),
+        }
+    }
+
+    /// Decides steps one after the other; each finds the cells as the one before leaves them. Returns the answers,
+    /// which are valid once the writes are done.
+    fn decide_each(
+        &self,
+        steps: &[Waiting],
+        names: &[CellName],
+        read: &Cells,
+    ) -> (Vec<StepAnswer>, Vec<CellWrite>) {
+        let mut left: HashMap<CellName, CellWrite> = HashMap::new();
+        let found_by = |left: &HashMap<CellName, CellWrite>, name: &CellName| {
+            let at = names.iter().position(|known| known == name)?;
+            let (found, lost) = read.found.get(at)?;
+            let found = match left.get(name) {
+                Some(CellWrite { value: Some(bytes), .. }) => CellContent::Bytes(bytes.clone()),
+                Some(CellWrite { value: None, .. }) => CellContent::Nothing,
+                None => found.clone(),
+            };
+            Some((found, *lost))
+        };
+        let answer = |step: &Waiting| {
+            let found = step.prepared.cells.iter().map(|name| found_by(&left, name)).collect::<Option<_>>();
+            let found = found.ok_or_else(unexpected_reply)?;
+            let now = step.prepared.tick.unwrap_or(read.now);
+            let (executed, writes) = self.decide(&step.prepared, &Cells { now, found })?;
+            for write in writes {
+                // The first one has what the server holds.
+                let CellWrite { name, value, .. } = write.clone();
+                left.entry(name).or_insert(write).value = value;
+            }
+            Ok(executed)
+        };
+        let answers = steps.iter().map(answer).collect();
+        (answers, left.into_values().collect())
     }
 
     fn decide(&self, prepared: &Prepared, read: &Cells) -> Result<(Executed, Vec<CellWrite>), StoreError> {

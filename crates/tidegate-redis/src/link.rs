@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use redis::{Cmd, Pipeline, ServerErrorKind, Value};
 use tidegate::clock::{Clock as _, HeldTime, SystemClock};
+use tidegate::store::StoreError;
 use tidegate_core::Tick;
 use tidegate_core::time::MAX_STEP_BACK;
 use tokio::runtime::Handle;
@@ -37,6 +38,10 @@ pub(crate) const STEP_BACK: Duration = Duration::from_secs(1);
 
 /// The error if the task has dropped a job, by a panic or the end of the runtime.
 const NO_REPLY: &str = "the task that asks the server has ended in the middle of it, by a mistake in the store or with the runtime";
+
+pub(crate) fn no_reply() -> StoreError {
+    StoreError::Unavailable { reason: NO_REPLY.to_owned() }
+}
 
 #[derive(Debug)]
 pub(crate) struct Common {
@@ -92,7 +97,7 @@ impl Link {
         let (reply, told) = oneshot::channel();
         let sent = self.jobs.send(Job { work, asking, reply }).await;
         sent.map_err(|_| Failure::unavailable("the runtime on which the store was connected has ended"))?;
-        told.await.map_err(|_| Failure::unavailable(NO_REPLY))?
+        told.await.map_err(|_| Failure::Failed(no_reply()))?
     }
 }
 

@@ -35,6 +35,104 @@ if ARGV[6] == '\1\1\1\1' and ARGV[7] == '' and byte(ARGV[5]) == 1 and byte(ARGV[
   end
 end
 
+-- The usual batch: steps that each spend of one GCRA limit, by the server's time. The asks are those of `decide`, and
+-- none is a draw. ARGV[6]: for each step two bytes, the numbers of its cell and of its ask, in the order of cells; [7]:
+-- the fields of the cells, 12 bytes each. Returns the cells as they were, one after the other, with a '-' for each that
+-- is missing; the time; and the numbers of the steps that are refused. An unusual cell makes the call one for `decide`:
+-- nothing was changed.
+if ARGV[1] == 'b' then
+  local now, never_lost = call('TIME'), ARGV[2]
+  local s, n = now[1] + 0, now[2] * 1000
+  local ls, ln = get('<I4I4', ARGV[3])
+  local many, usual = #ARGV[7] / 12, s > ls or (s == ls and n >= ln)
+  local fields = { get(string.rep('c12', many), ARGV[7]) }
+  local cells, first, lasts = {}, 1, {}
+  for key = 1, #KEYS do
+    local last = first + byte(ARGV[4], key)
+    local next_field = fields[last]
+    fields[last] = 'e'
+    local got = redis.pcall('HMGET', KEYS[key], unpack(fields, first, last))
+    fields[last] = next_field
+    if got.err or (never_lost ~= '' and got[last - first + 1] ~= never_lost) then
+      usual = false
+      break
+    end
+    if #KEYS == 1 then
+      cells = got
+    else
+      for i = 1, last - first do cells[first + i - 1] = got[i] end
+    end
+    first, lasts[key] = last, last - 1
+  end
+  cells[many + 1] = nil
+  local asks, at = {}, 1
+  while at <= #ARGV[5] do
+    local one = { get('<BBddddBc0dd', ARGV[5], at) }
+    asks[#asks + 1], at = one, one[10]
+  end
+  -- What has been read of the plan makes room for the fields and values to be written.
+  local plan, refused, writes, number = usual and { byte(ARGV[6], 1, -1) } or {}, {}, {}, 0
+  local binding, need, add, most, prefix, grain, rate, grains, length, form, head, _
+  local cell, held, changed, before, amount, value, written, key = 0, 0, false, nil, 0, nil, 0, 1
+  for i = 1, #plan, 2 do
+    if plan[i + 1] ~= number then
+      number = plan[i + 1]
+      _, binding, need, add, most, _, prefix, grain, rate = unpack(asks[number], 1, 9)
+      grains, length, form = 1e9 / grain, #prefix + 15, '<c' .. #prefix .. 'I4I4I7'
+      head = prefix .. put('<I4I4', s, n)
+    end
+    if plan[i] ~= cell then
+      cell = plan[i]
+      local v = cells[cell]
+      held = 0
+      if not v then
+        cells[cell] = '-'
+      elseif #v ~= length then
+        usual = false
+        break
+      else
+        local begin, vs, vn, back
+        begin, vs, vn, held = get(form, v)
+        back = ((s - vs) * grains + (n - vn) / grain) * rate
+        if begin ~= prefix or back < 0 or vn >= 1e9 or held >= EXACT then
+          usual = false
+          break
+        end
+        held = back < held and held - back or 0
+      end
+    end
+    if held + need <= most then
+      held = held + add
+      -- Cells that were full are alike after the same charge.
+      if held ~= amount or head ~= before then
+        before, amount = head, held
+        value = put('<c0I7', head, held)
+      end
+      if changed ~= cell then
+        changed = cell
+        if cell > lasts[key] then
+          writes[key], written = { unpack(plan, 1, written) }, 0
+          repeat key = key + 1 until cell <= lasts[key]
+        end
+        plan[written + 1] = fields[cell]
+        written = written + 2
+      end
+      plan[written] = value
+    elseif binding == 1 then
+      refused[#refused + 1] = (i + 1) / 2
+    end
+  end
+  if usual then
+    for of, written in pairs(writes) do
+      if #written > 0 then call('HSET', KEYS[of], unpack(written)) end
+    end
+    if written > 0 then call('HSET', KEYS[key], unpack(plan, 1, written)) end
+    return { table.concat(cells), s, n, string.char(unpack(refused)) }
+  end
+  ARGV[1], ARGV[6], ARGV[7] = 'd', string.gsub(ARGV[6], '..', '\1\1%0'), ''
+  for cell = 1, many do ARGV[7 + cell] = fields[cell] end
+end
+
 -- For how many seconds time stands still after a step back: for one by the server's clock alone, for ten if steps are
 -- also decided by callers' clocks, which differ.
 local STILL = byte(ARGV[3], 9) == 1 and 10 or 1

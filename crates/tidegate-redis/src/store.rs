@@ -1,10 +1,10 @@
 //! The store: by the script if it supports the limits, else by compare-and-set.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate::clock::{Clock, HeldTime, SystemClock};
 use tidegate::store::{
@@ -34,7 +34,7 @@ pub struct RedisStore {
 
 #[derive(Debug)]
 struct Backing {
-    engine: Engine,
+    engine: Arc<Engine>,
     forms: Forms,
     /// Replaces the engine's clock, for tests.
     engine_clock: Option<Arc<dyn Clock>>,
@@ -99,7 +99,13 @@ impl RedisStore {
             );
         }
         let shared = Backing {
-            engine: Engine { common, route, clock: SystemClock::new(), caps },
+            engine: Arc::new(Engine {
+                common,
+                route,
+                clock: SystemClock::new(),
+                caps,
+                queue: Mutex::default(),
+            }),
             forms: Forms::default(),
             engine_clock,
             policy: ready.policy,
@@ -213,7 +219,10 @@ impl Backing {
         let Reply::Steps(told) = told else { return Err(unexpected_reply()) };
         match told.into_iter().next().ok_or_else(unexpected_reply)? {
             StepResult::Decided(answer) => answer,
-            StepResult::Read(cells) => self.engine.by_library(prepared, Some(cells)).await,
+            StepResult::Read(cells) => {
+                let answers = join_all(self.engine.by_library(vec![(prepared, cells)])).await;
+                answers.into_iter().next().ok_or_else(unexpected_reply)?
+            }
         }
     }
 
@@ -268,8 +277,7 @@ impl Backing {
             self.engine.ask(Work::Decide(steps))
         });
         let told = join_all(asked).await;
-        // The cells that the library has written in this run, to be read again.
-        let mut written: HashSet<CellName> = HashSet::new();
+        let (mut places, mut left) = (Vec::new(), Vec::new());
         for ((_, part), told) in parts.into_iter().zip(told) {
             let mut told = match told {
                 Ok(Reply::Steps(told)) => Ok(told.into_iter()),
@@ -282,14 +290,18 @@ impl Backing {
                     Ok(told) => match told.next() {
                         Some(StepResult::Decided(answer)) => answer,
                         Some(StepResult::Read(cells)) => {
-                            let stale = step.cells.iter().any(|name| written.contains(name));
-                            written.extend(&step.cells);
-                            self.engine.by_library(step, (!stale).then_some(cells)).await
+                            places.push(at);
+                            left.push((step, cells));
+                            continue;
                         }
                         None => Err(unexpected_reply()),
                     },
                 };
             }
+        }
+        let decided = join_all(self.engine.by_library(left)).await;
+        for (at, answer) in places.into_iter().zip(decided) {
+            answers[at] = answer;
         }
     }
 

@@ -295,6 +295,23 @@ mod etcd {
     const KIND: &str = "etcd";
 
     pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
+        let engine = engine.clone();
+        let read = Arc::new(move || options(&engine));
+        // A mistake in a file ends the start.
+        read()?;
+        let attempt = move || -> Attempt {
+            let (read, again) = (Arc::clone(&read), Arc::clone(&read));
+            Box::pin(async move {
+                let options = read().map_err(|error| Failed::Away(error.to_string()))?;
+                let options = options.renewed_by(move || again().map_err(|error| error.to_string()));
+                Etcd::connect(options).await.map(|etcd| dialled(&etcd)).map_err(|error| failed(&error))
+            })
+        };
+        Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+    }
+
+    /// Reads the files that the settings name.
+    fn options(engine: &EngineSettings) -> Result<EtcdOptions, OpenStoreError> {
         let mut options = EtcdOptions::new(engine.urls.iter().cloned()).prefix(&engine.prefix);
         if let Some(user) = &engine.user {
             options = options.user(user, password::password(engine)?.unwrap_or_default());
@@ -304,11 +321,7 @@ mod etcd {
             let authorities = authorities.unwrap_or_default();
             options = options.tls(Tls { authorities, identity, ..Tls::default() });
         }
-        let attempt = move || -> Attempt {
-            let connecting = Etcd::connect(options.clone());
-            Box::pin(async { connecting.await.map(|etcd| dialled(&etcd)).map_err(|error| failed(&error)) })
-        };
-        Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+        Ok(options)
     }
 
     fn dialled(etcd: &Etcd) -> Dialled {
@@ -320,9 +333,10 @@ mod etcd {
         let reason = error.to_string();
         match error {
             // Members without a leader accept no writes, and report various errors.
-            ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
-                Failed::Away(reason)
-            }
+            ConnectError::Unreachable { .. }
+            | ConnectError::ReadOnly { .. }
+            | ConnectError::Renewal { .. }
+            | ConnectError::Other { .. } => Failed::Away(reason),
             ConnectError::Address { .. } => Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason }),
             ConnectError::Certificate { address, reason } => {
                 let reason = format!("no TLS with {address}: {reason}; {}", remedy(reason));
@@ -350,18 +364,30 @@ mod zookeeper {
     const KIND: &str = "zookeeper";
 
     pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
+        let engine = engine.clone();
+        let read = Arc::new(move || options(&engine));
+        // A mistake in a file ends the start.
+        read()?;
+        let attempt = move || -> Attempt {
+            let (read, again) = (Arc::clone(&read), Arc::clone(&read));
+            Box::pin(async move {
+                let options = read().map_err(|error| Failed::Away(error.to_string()))?;
+                let options = options.renewed_by(move || again().map_err(|error| error.to_string()));
+                let zookeeper = ZooKeeper::connect(options).await;
+                zookeeper.map(|zookeeper| dialled(&zookeeper)).map_err(|error| failed(&error))
+            })
+        };
+        Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+    }
+
+    /// Reads the file that the settings name.
+    fn options(engine: &EngineSettings) -> Result<ZooKeeperOptions, OpenStoreError> {
         let addresses = engine.urls.iter().map(|url| url.trim_start_matches("zookeeper://").to_owned());
         let mut options = ZooKeeperOptions::new(addresses).path(format!("/{}", engine.prefix));
         if let Some(user) = &engine.user {
             options = options.user(user, password::password(engine)?.unwrap_or_default());
         }
-        let attempt = move || -> Attempt {
-            let connecting = ZooKeeper::connect(options.clone());
-            Box::pin(async {
-                connecting.await.map(|zookeeper| dialled(&zookeeper)).map_err(|error| failed(&error))
-            })
-        };
-        Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+        Ok(options)
     }
 
     fn dialled(zookeeper: &ZooKeeper) -> Dialled {
@@ -373,9 +399,10 @@ mod zookeeper {
         let reason = error.to_string();
         match error {
             // A server that is cut off from its ensemble accepts no writes, and reports various errors.
-            ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
-                Failed::Away(reason)
-            }
+            ConnectError::Unreachable { .. }
+            | ConnectError::ReadOnly { .. }
+            | ConnectError::Renewal { .. }
+            | ConnectError::Other { .. } => Failed::Away(reason),
             ConnectError::Address { .. } | ConnectError::Path { .. } => {
                 Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
             }

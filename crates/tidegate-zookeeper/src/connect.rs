@@ -15,7 +15,7 @@ use tokio_util::context::TokioContext;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
 use crate::layout::Paths;
-use crate::options::{ConnectError, OLDEST, ZooKeeperOptions, without_credentials};
+use crate::options::{ConnectError, Login, OLDEST, ZooKeeperOptions, without_credentials};
 use crate::servers::Servers;
 
 /// How often an exchange is made at most, in an ensemble of up to as many servers.
@@ -71,7 +71,7 @@ impl ZooKeeper {
         let servers = Servers::connect(&options, runtime.clone()).await?;
         let paths = Paths::below(&options.below());
         let made = async {
-            let client = servers.used().await?.client;
+            let client = servers.used().await?.session.client;
             for path in [&paths.cells, &paths.members, &paths.documents, &paths.sweep] {
                 within(options.timeout, client.mkdir(path, &persistent(&options))).await?;
             }
@@ -106,12 +106,31 @@ impl ZooKeeper {
 
     /// Returns a client with a session.
     pub(crate) async fn client(&self) -> Result<Client, Failed> {
-        Ok(self.shared.servers.used().await?.client)
+        Ok(self.shared.servers.used().await?.session.client)
     }
 
     /// Makes a session of its own, with any server; a silent one is left after a fifth of that time.
-    pub(crate) async fn session(&self, lasts: Duration) -> Result<Client, Failed> {
-        session(&self.shared.options, &self.shared.options.addresses, lasts).await
+    pub(crate) async fn session(&self, lasts: Duration) -> Result<Session, Failed> {
+        Session::begin(&self.shared.options, &self.shared.options.addresses, lasts).await
+    }
+
+    /// Makes the session for cells anew if there is another login than it has.
+    pub(crate) async fn renew_session(&self) {
+        let servers = &self.shared.servers;
+        // A login that cannot be read is an error only where one is needed.
+        if servers.used().await.is_ok_and(|used| servers.has_other_login(&used).unwrap_or_default()) {
+            servers.look().await;
+        }
+    }
+
+    /// Logs a session in with the login of now as well, if that is another one.
+    pub(crate) async fn log_in_anew(&self, session: &mut Session) -> Result<(), Failed> {
+        let login = self.shared.options.login().unwrap_or_else(|_| session.login.clone());
+        if let Some((user, password)) = login.as_ref().filter(|_| login != session.login) {
+            self.ask(session.client.auth("digest", format!("{user}:{password}").as_bytes())).await?;
+            session.login = login;
+        }
+        Ok(())
     }
 
     /// Makes an exchange; again, with another server, if one has broken off or is silent.
@@ -127,10 +146,16 @@ impl ZooKeeper {
                 let used = servers.used().await?;
                 let answer = tokio::select! {
                     biased;
-                    answer = exchange(used.client.clone()) => answer,
+                    answer = exchange(used.session.client.clone()) => answer,
                     () = servers.silent(used.turn), if tried < most => continue,
                 };
                 match answer {
+                    // What was asked belongs to another user by now.
+                    Err(Failed::Engine(Error::NoAuth))
+                        if tried < most && servers.has_other_login(&used)? =>
+                    {
+                        servers.look().await;
+                    }
                     Err(failed) if failed.may_pass() => {
                         // Begun also if this exchange is not made again: for the next one.
                         let look = servers.look();
@@ -160,20 +185,31 @@ impl ZooKeeper {
     }
 }
 
-pub(crate) async fn session(
-    options: &ZooKeeperOptions,
-    addresses: &[String],
-    lasts: Duration,
-) -> Result<Client, Failed> {
-    let mut connector = Client::connector().with_session_timeout(lasts).with_fail_eagerly();
-    if addresses.len() > 1 {
-        // The library has no other way to leave a silent server; its default is two fifths.
-        connector = connector.with_connection_timeout(lasts / 5);
+/// A session, and the user and the password that it was logged in with.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) login: Option<Login>,
+}
+
+impl Session {
+    pub(crate) async fn begin(
+        options: &ZooKeeperOptions,
+        addresses: &[String],
+        lasts: Duration,
+    ) -> Result<Self, Failed> {
+        let login = options.login().map_err(Failed::Renewal)?;
+        let mut connector = Client::connector().with_session_timeout(lasts).with_fail_eagerly();
+        if addresses.len() > 1 {
+            // The library has no other way to leave a silent server; its default is two fifths.
+            connector = connector.with_connection_timeout(lasts / 5);
+        }
+        if let Some((user, password)) = &login {
+            connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
+        }
+        let client = within(options.timeout, connector.connect(&addresses.join(","))).await?;
+        Ok(Self { client, login })
     }
-    if let Some((user, password)) = &options.user {
-        connector = connector.with_auth("digest", format!("{user}:{password}").as_bytes());
-    }
-    within(options.timeout, connector.connect(&addresses.join(","))).await
 }
 
 async fn within<T, E>(patience: Duration, exchange: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
@@ -237,6 +273,7 @@ pub(crate) fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectErro
             ConnectError::TooOld { address, version: "too old".to_owned() }
         }
         Failed::Engine(Error::NotReadOnly) => ConnectError::ReadOnly { address },
+        Failed::Renewal(reason) => ConnectError::Renewal { address, reason: reason.clone() },
         failed => ConnectError::Other { address, reason: failed.reason() },
     }
 }
@@ -304,6 +341,8 @@ pub(crate) enum Failed {
     TimedOut(Duration),
     /// There is no connection: nothing was sent.
     Disconnected,
+    /// The user and the password could not be renewed.
+    Renewal(String),
 }
 
 impl Failed {
@@ -312,6 +351,7 @@ impl Failed {
             Self::Engine(error) => format!("ZooKeeper: {error}"),
             Self::TimedOut(after) => format!("ZooKeeper: no answer within {} ms", after.as_millis()),
             Self::Disconnected => "ZooKeeper: not connected".to_owned(),
+            Self::Renewal(reason) => format!("ZooKeeper: nothing to log in with: {reason}"),
         }
     }
 

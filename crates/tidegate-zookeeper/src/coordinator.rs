@@ -9,7 +9,7 @@ use tidegate::cluster::{Coordinator, CoordinatorError, Document, Member};
 use tidegate::store::Later;
 use zookeeper_client::{Client, Error, EventType, MultiReadResult, SessionState, Stat};
 
-use crate::connect::{Failed, ZooKeeper};
+use crate::connect::{Failed, Session, ZooKeeper};
 
 /// The size limit of a document: by default ZooKeeper accepts requests of up to a megabyte.
 const LARGEST: usize = 900 << 10;
@@ -26,7 +26,7 @@ struct ZooKeeperCoordinator {
 
 #[derive(Clone)]
 struct Membership {
-    client: Client,
+    session: Session,
     path: String,
     name: String,
     joined: u64,
@@ -70,7 +70,8 @@ impl ZooKeeperCoordinator {
                 Err(why) => return Err(why),
             }
         }
-        let client = self.zookeeper.session(self.keeps).await?;
+        let session = self.zookeeper.session(self.keeps).await?;
+        let client = &session.client;
         if client.session_timeout() < self.keeps {
             // This node would be dropped earlier than others are told.
             let reason = format!(
@@ -87,36 +88,39 @@ impl ZooKeeperCoordinator {
             &self.zookeeper.ephemeral(),
         ));
         let joined = transaction(made.await?.0.czxid);
-        *self.mine.lock() = Some(Membership { client, path, name, joined });
+        *self.mine.lock() = Some(Membership { session, path, name, joined });
         Ok(joined)
     }
 
     async fn renew_as(self, report: Vec<u8>) -> Result<(), CoordinatorError> {
-        let Some(held) = self.mine.lock().clone() else { return Err(self.forgotten()) };
-        let state = held.client.state();
-        let renewed = if state.is_terminated() {
-            Err(self.forgotten())
-        } else {
-            let written = held.client.set_data(&held.path, &Member::encode(&held.name, &report), None);
-            match self.zookeeper.ask(written).await {
-                Ok(_) => Ok(()),
-                Err(Failed::Engine(Error::NoNode)) => Err(self.forgotten()),
-                Err(failed) if failed.is_over() => Err(self.forgotten()),
-                Err(failed) => Err(failed.into()),
-            }
+        let Some(mut held) = self.mine.lock().clone() else { return Err(self.forgotten()) };
+        let renewed = match self.write_report(&mut held, &report).await {
+            Ok(()) => Ok(()),
+            Err(Failed::Engine(Error::NoNode)) => Err(self.forgotten()),
+            Err(failed) if failed.is_over() => Err(self.forgotten()),
+            Err(failed) => Err(failed.into()),
         };
-        if matches!(renewed, Err(CoordinatorError::Forgotten(_))) {
-            let mut mine = self.mine.lock();
-            if mine.as_ref().is_some_and(|mine| mine.joined == held.joined) {
-                *mine = None;
-            }
+        let mut mine = self.mine.lock();
+        if mine.as_ref().is_some_and(|mine| mine.joined == held.joined) {
+            *mine = Some(held).filter(|_| !matches!(renewed, Err(CoordinatorError::Forgotten(_))));
         }
         renewed
     }
 
+    async fn write_report(&self, held: &mut Membership, report: &[u8]) -> Result<(), Failed> {
+        if held.session.client.state().is_terminated() {
+            return Err(Error::SessionExpired.into());
+        }
+        // Its node may have been given to the login of now.
+        self.zookeeper.log_in_anew(&mut held.session).await?;
+        let bytes = Member::encode(&held.name, report);
+        self.zookeeper.ask(held.session.client.set_data(&held.path, &bytes, None)).await?;
+        Ok(())
+    }
+
     async fn leave_now(self) -> Result<(), CoordinatorError> {
         let Some(held) = self.mine.lock().take() else { return Ok(()) };
-        match self.zookeeper.ask(held.client.delete(&held.path, None)).await {
+        match self.zookeeper.ask(held.session.client.delete(&held.path, None)).await {
             Ok(()) | Err(Failed::Engine(Error::NoNode)) => Ok(()),
             Err(failed) if failed.is_over() => Ok(()),
             Err(failed) => Err(failed.into()),
@@ -149,7 +153,7 @@ impl ZooKeeperCoordinator {
     /// Returns the client over whose session this node is a member, so that it sees everything written before it last
     /// renewed; if it is none, the shared client. An error if its session has ended: another might read older data.
     async fn client(&self) -> Result<Client, CoordinatorError> {
-        let mine = self.mine.lock().as_ref().map(|mine| mine.client.clone());
+        let mine = self.mine.lock().as_ref().map(|mine| mine.session.client.clone());
         match mine {
             Some(client) if client.state() == SessionState::SyncConnected => Ok(client),
             Some(client) if client.state().is_terminated() => Err(self.forgotten()),

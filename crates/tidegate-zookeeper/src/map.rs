@@ -278,6 +278,7 @@ impl Sweeper {
         let task = runtime.spawn(async move {
             loop {
                 sleep(EVERY).await;
+                zookeeper.renew_session().await;
                 // If ZooKeeper does not answer, cells stay until it does.
                 let _ = sweep(&zookeeper).await;
             }

@@ -1,6 +1,7 @@
 //! How a program connects: addresses, credentials, path and time limit; and why there is no connection.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The default time limit of one exchange. [`Fallback`](tidegate::store::Fallback) waits for less.
@@ -15,10 +16,17 @@ const LAYOUT: &str = "/1";
 #[derive(Clone)]
 pub struct ZooKeeperOptions {
     pub(crate) addresses: Vec<String>,
-    pub(crate) user: Option<(String, String)>,
+    pub(crate) user: Option<Login>,
     pub(crate) path: String,
     pub(crate) timeout: Duration,
+    renew: Option<Renew>,
 }
+
+/// Makes the options anew; see [`ZooKeeperOptions::renewed_by`].
+type Renew = Arc<dyn Fn() -> Result<ZooKeeperOptions, String> + Send + Sync>;
+
+/// A user and a password.
+pub(crate) type Login = (String, String);
 
 impl ZooKeeperOptions {
     /// Names the servers of an ensemble: `host:port` each.
@@ -29,6 +37,7 @@ impl ZooKeeperOptions {
             user: None,
             path: PATH.to_owned(),
             timeout: TIMEOUT,
+            renew: None,
         }
     }
 
@@ -38,6 +47,21 @@ impl ZooKeeperOptions {
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((name.into(), password.into()));
         self
+    }
+
+    /// Sets a function that is called before each session, and every second. It returns options whose user and password
+    /// are then used: so passwords can change while the connection is in use. Its error is that of the session; it must
+    /// not contain a secret.
+    #[must_use]
+    pub fn renewed_by(mut self, renew: impl Fn() -> Result<Self, String> + Send + Sync + 'static) -> Self {
+        self.renew = Some(Arc::new(renew));
+        self
+    }
+
+    /// Returns the user and the password for a new session.
+    pub(crate) fn login(&self) -> Result<Option<Login>, String> {
+        let Some(renew) = &self.renew else { return Ok(self.user.clone()) };
+        renew().map(|anew| anew.user)
     }
 
     /// Sets the path of the node that holds all others; the default is `/tidegate`. Deployments that share an ensemble
@@ -139,6 +163,14 @@ pub enum ConnectError {
     ReadOnly {
         /// The address.
         address: String,
+    },
+    /// The user and the password could not be renewed; see [`ZooKeeperOptions::renewed_by`].
+    #[error("nothing to log in to ZooKeeper at {address} with: {reason}")]
+    Renewal {
+        /// The addresses.
+        address: String,
+        /// The error of the function that renews them.
+        reason: String,
     },
     /// The path belongs to another user.
     #[error(

@@ -15,9 +15,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Client, SessionState};
+use zookeeper_client::SessionState;
 
-use crate::connect::{Failed, Probed, judged, probe_one, session};
+use crate::connect::{Failed, Probed, Session, judged, probe_one};
 use crate::options::{ConnectError, ZooKeeperOptions};
 
 /// The timeout of the session for cells. No ephemeral node depends on it.
@@ -50,7 +50,7 @@ pub(crate) struct Used {
     at: usize,
     /// Counts sessions.
     pub(crate) turn: u64,
-    pub(crate) client: Client,
+    pub(crate) session: Session,
 }
 
 #[derive(Default)]
@@ -75,11 +75,11 @@ impl Servers {
         while let Some(probed) = probes.join_next().await {
             match probed {
                 Ok((at, Ok(()))) => {
-                    let client = session(options, &options.addresses[at..=at], SESSION).await;
-                    let client = client.map_err(|failed| judged(&failed, options))?;
+                    let session = Session::begin(options, &options.addresses[at..=at], SESSION).await;
+                    let session = session.map_err(|failed| judged(&failed, options))?;
                     return Ok(Arc::new(Self {
                         options: options.clone(),
-                        used: watch::channel(Used { at, turn: 0, client }).0,
+                        used: watch::channel(Used { at, turn: 0, session }).0,
                         search: Mutex::default(),
                         clock: SystemClock::new(),
                         runtime,
@@ -105,14 +105,22 @@ impl Servers {
     pub(crate) async fn used(self: &Arc<Self>) -> Result<Used, Failed> {
         for look in [true, false] {
             let used = self.used.borrow().clone();
-            if used.client.state() == SessionState::SyncConnected {
+            if used.session.client.state() == SessionState::SyncConnected {
                 return Ok(used);
             }
             if look && !timeout(WAIT, self.look()).await.unwrap_or_default() {
                 break;
             }
         }
-        Err(Failed::Disconnected)
+        Err(self.options.login().map_or_else(Failed::Renewal, |_| Failed::Disconnected))
+    }
+
+    /// Returns whether there is another login by now than a session has.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn has_other_login(&self, used: &Used) -> Result<bool, Failed> {
+        self.options.login().map(|login| login != used.session.login).map_err(Failed::Renewal)
     }
 
     /// Completes when another session is in use because this one is silent; looks for one every [`SILENCE`].
@@ -161,15 +169,16 @@ impl Servers {
         Some(search.under_way.get_or_insert_with(begin).clone())
     }
 
-    /// Keeps the session if its server serves, else makes one with the first that does.
+    /// Keeps the session if its server serves and there is no other login, else makes one with the first that serves.
     async fn search(&self) -> Option<()> {
         let used = self.used.borrow().clone();
         let at = self.first_well(used.at).await?;
-        if at == used.at && used.client.state() == SessionState::SyncConnected {
+        let is_connected = used.session.client.state() == SessionState::SyncConnected;
+        if at == used.at && is_connected && !self.has_other_login(&used).unwrap_or_default() {
             return Some(());
         }
-        let client = session(&self.options, &self.options.addresses[at..=at], SESSION).await.ok()?;
-        self.used.send_replace(Used { at, turn: used.turn + 1, client });
+        let session = Session::begin(&self.options, &self.options.addresses[at..=at], SESSION).await.ok()?;
+        self.used.send_replace(Used { at, turn: used.turn + 1, session });
         Some(())
     }
 
@@ -226,7 +235,7 @@ mod tests {
         proxy.set(Fault::Cut);
         proxy.lead_to(other.addr());
         proxy.set(Fault::None);
-        within("the session is over", || servers.used.borrow().client.state().is_terminated());
+        within("the session is over", || servers.used.borrow().session.client.state().is_terminated());
         proxy.set(Fault::Stall);
         let made = proxy.connections();
         for _ in 0..3 {

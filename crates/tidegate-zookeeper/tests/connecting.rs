@@ -3,13 +3,17 @@
 use crate::server;
 
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use server::Server;
-use tidegate_testkit::{free_port, runtime};
+use tidegate::store::{Charge, Op, Step, Store};
+use tidegate::{Cost, Quota, Tick};
+use tidegate_testkit::{free_port, runtime, within};
 use tidegate_zookeeper::{ConnectError, ZooKeeper, ZooKeeperOptions};
 use tokio::runtime::Runtime;
+use zookeeper_client::{Acls, Client, Connector, CreateMode};
 
 #[track_caller]
 fn refused(runtime: &Runtime, options: ZooKeeperOptions) -> ConnectError {
@@ -84,6 +88,98 @@ fn what_is_another_users_is_told_without_the_password() {
     assert!(!format!("{zookeeper:?} {coordinator:?}").contains("hunter2"));
     let told = refused(&runtime, options.user("node", "hunter3")).to_string();
     assert!(told.contains("user `node`") && told.contains("/test-") && !told.contains("hunter3"), "{told}");
+}
+
+/// Makes a session of the user `node` with each of these passwords.
+async fn session(server: &Server, passwords: &[&str]) -> Client {
+    let log_in = |connector: Connector, password: &&str| {
+        connector.with_auth("digest", format!("node:{password}").as_bytes())
+    };
+    passwords.iter().fold(Client::connector(), log_in).connect(&server.addr().to_string()).await.unwrap()
+}
+
+/// Gives all nodes of a path to the user `node` with these passwords.
+async fn give(server: &Server, path: &str, passwords: &[&str]) {
+    let mut acls = Vec::new();
+    for password in passwords {
+        let client = session(server, &[password]).await;
+        let own = CreateMode::Ephemeral.with_acls(Acls::creator_all());
+        client.create("/own", &[], &own).await.unwrap();
+        acls.extend(client.get_acl("/own").await.unwrap().0);
+        client.delete("/own", None).await.unwrap();
+    }
+    let client = session(server, &["hunter2", "hunter3", "hunter4"]).await;
+    let mut nodes = vec![path.to_owned()];
+    while let Some(node) = nodes.pop() {
+        client.set_acl(&node, &acls, None).await.unwrap();
+        nodes
+            .extend(client.list_children(&node).await.unwrap().iter().map(|child| format!("{node}/{child}")));
+    }
+}
+
+/// Returns how many cells a password does not open.
+async fn closed(server: &Server, password: &str) -> usize {
+    let client = session(server, &[password]).await;
+    let mut closed = 0;
+    for bucket in client.list_children("/ours/1/cells").await.unwrap() {
+        let bucket = format!("/ours/1/cells/{bucket}");
+        for cell in client.list_children(&bucket).await.unwrap_or_default() {
+            closed += usize::from(client.get_data(&format!("{bucket}/{cell}")).await.is_err());
+        }
+    }
+    closed
+}
+
+/// Regression: the password of the start was used for ever, so nodes that were given to another one were lost until the
+/// process was started again.
+#[test]
+fn a_password_may_change_while_a_connection_is_in_use() {
+    let Some(server) = Server::start() else { return };
+    let runtime = runtime();
+    let options = server.options().path("/ours");
+    let file = Arc::new(Mutex::new(Ok("hunter2".to_owned())));
+    let (read, like) = (Arc::clone(&file), options.clone());
+    let renew = move || read.lock().unwrap().clone().map(|password| like.clone().user("node", password));
+    let with = |password: &str| options.clone().user("node", password);
+    let zookeeper = runtime.block_on(ZooKeeper::connect(with("hunter2").renewed_by(renew))).unwrap();
+    let fixed = runtime.block_on(ZooKeeper::connect(with("hunter2"))).unwrap().store();
+    let (store, coordinator) = (zookeeper.store(), zookeeper.coordinator(Duration::from_secs(10)));
+    let joined = runtime.block_on(coordinator.join("a", b"")).unwrap();
+    assert!(runtime.block_on(coordinator.replace("shares", 0, b"one".to_vec())).unwrap().is_some());
+    let quota = Arc::new(Quota::per_day(1000).gcra().unwrap());
+    let take = |store: &dyn Store, key: u8| {
+        let key = [key];
+        let charges = [Charge::new(&key, &quota, Cost::ONE)];
+        let taken = store.blocking_execute(&Step::new(Tick::from_secs(1_000_000), Op::Take, &charges));
+        taken.map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!((take(&store, 1), take(&fixed, 2)), (Ok(()), Ok(())));
+    // As it should be done: nodes for both passwords, the file, nodes for the new one alone.
+    runtime.block_on(give(&server, "/ours", &["hunter2", "hunter3"]));
+    *file.lock().unwrap() = Ok("hunter3".to_owned());
+    let mut key = 3;
+    within("new cells belong to the new one", || {
+        let before = runtime.block_on(closed(&server, "hunter3"));
+        key += 1;
+        assert_eq!((take(&store, 1), take(&store, key)), (Ok(()), Ok(())), "no step is lost");
+        runtime.block_on(closed(&server, "hunter3")) == before
+    });
+    runtime.block_on(coordinator.renew(b"b")).unwrap();
+    runtime.block_on(give(&server, "/ours", &["hunter3"]));
+    assert_eq!((take(&store, 1), take(&store, key)), (Ok(()), Ok(())));
+    let told = take(&fixed, 1).unwrap_err();
+    assert!(told.contains("ZooKeeper") && !told.contains("hunter"), "{told}");
+    // The nodes change first: the next step finds the file.
+    *file.lock().unwrap() = Err("password: No such file".to_owned());
+    runtime.block_on(give(&server, "/ours", &["hunter4"]));
+    let told = take(&store, 1).unwrap_err();
+    assert!(told.contains("nothing to log in with: password: No such file"), "{told}");
+    *file.lock().unwrap() = Ok("hunter4".to_owned());
+    within("it logs in with the new one", || take(&store, 1).is_ok());
+    within("its member does", || runtime.block_on(coordinator.renew(b"c")).is_ok());
+    assert_eq!(runtime.block_on(coordinator.join("a", b"c")).unwrap(), joined, "it has stayed a member");
+    let document = runtime.block_on(coordinator.read("shares")).unwrap();
+    assert_eq!(document.bytes.as_deref(), Some(&b"one"[..]));
 }
 
 /// A session longer than the ensemble allows: its node would be dropped earlier than the others expect.

@@ -111,7 +111,7 @@ pub(super) const STORE: Table = Table {
             "password_file",
             Kind::Text,
             None,
-            "The file with the password for the engine in its first line; on redis also without user, read for each connection, and with the login of sentinels in its second line, as user:password or :password",
+            "The file with the password for the engine in its first line, read for each connection; on redis also without user, and with the login of sentinels in its second line, as user:password or :password",
         ),
         key(
             "ca_file",

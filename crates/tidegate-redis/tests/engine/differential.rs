@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::store::conformance::Random;
-use tidegate::store::{Cell, Charge, DecidedBy, Executed, Op, Step, execute};
+use tidegate::store::{Cell, Charge, DecidedBy, Executed, Op, Step, StepClock, execute};
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Cost, Quota, Rate, Tick};
 use tidegate_redis::RedisStore;
@@ -51,6 +51,20 @@ fn coarse() -> Vec<Quota> {
     all.into_iter().map(Result::unwrap).collect()
 }
 
+/// GCRA limits that refill while a history runs by the server's clock, which counts microseconds.
+fn quick() -> Vec<Quota> {
+    let gcra = |count, period, burst| Quota::per(count, Duration::from_nanos(period)).burst(burst).gcra();
+    let all = [
+        gcra(1000, 1_000_000_000, 5),
+        gcra(100_000, 1_000_000_000, 40),
+        gcra(999_999_937, 1_000_000_000, 1_000),
+        gcra(7, 1_000_000, 3),
+        gcra(20, DAY, 20),
+        gcra(1_000_003, DAY, 90),
+    ];
+    all.into_iter().map(Result::unwrap).collect()
+}
+
 struct History<'q> {
     random: Random,
     now: Tick,
@@ -84,6 +98,8 @@ struct Mix {
     draws: u64,
     /// The longest waits, in milliseconds; each charge has one of them.
     waits: &'static [u64],
+    /// Whether nearly all batches are steps with one charge each, by the server's clock.
+    usual: bool,
 }
 
 /// Runs one history on two nodes with different clocks, and on plain cells.
@@ -102,15 +118,17 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
         let mut ticks = Vec::new();
         let mut ops = Vec::new();
         let mut charges: Vec<Vec<Charge<'_>>> = Vec::new();
+        let usual = mix.usual && history.random.below(8) > 0;
         for _ in 0..many {
             ticks.push(history.moved().before(apart));
             ops.push(match history.random.below(6) {
+                _ if usual => Op::Take,
                 0 => Op::Peek,
                 at if at <= mix.draws => Op::Draw,
                 _ => Op::Take,
             });
             let first = history.random.below(keys.len() as u64) as usize;
-            let lines = [1, 1, 1, 2, 3][history.random.below(5) as usize];
+            let lines = if usual { 1 } else { [1, 1, 1, 2, 3][history.random.below(5) as usize] };
             let line = |offset: usize| {
                 let key = (first + offset) % keys.len();
                 let other = usize::from(history.random.below(400) == 0);
@@ -139,7 +157,9 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
             };
             charges.push((0..lines).map(line).collect());
         }
-        let steps: Vec<Step<'_>> = (0..many).map(|at| Step::new(ticks[at], ops[at], &charges[at])).collect();
+        let clock = if mix.usual { StepClock::Engine } else { StepClock::Caller };
+        let step = |at: usize| Step { clock, ..Step::new(ticks[at], ops[at], &charges[at]) };
+        let steps: Vec<Step<'_>> = (0..many).map(step).collect();
         for ((at, step), ours) in steps.iter().enumerate().zip(blocking_each(&nodes[behind], &steps)) {
             let ours = ours.unwrap();
             let mut held: Vec<Option<Cell>> =
@@ -165,7 +185,8 @@ fn seeds(usual: u64) -> u64 {
 fn compare_all(usual: u64, mix: Mix) {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
-    for (quotas, grain) in [(fine(), 1), (coarse(), 1000), ([fine(), coarse()].concat(), 1000)] {
+    let by_callers = vec![(fine(), 1), (coarse(), 1000), ([fine(), coarse()].concat(), 1000)];
+    for (quotas, grain) in if mix.usual { vec![(quick(), 1000)] } else { by_callers } {
         let quotas: Vec<Arc<Quota>> = quotas.into_iter().map(Arc::new).collect();
         let (mut scripted, mut by_library) = (0, 0);
         for seed in 0..seeds(usual) {
@@ -189,13 +210,19 @@ fn compare_all(usual: u64, mix: Mix) {
 
 #[test]
 fn the_script_decides_as_core_does() {
-    compare_all(20, Mix { draws: 1, waits: &[0, 0, 0, 0, 0, 0, 40, 9_000] });
+    compare_all(20, Mix { draws: 1, waits: &[0, 0, 0, 0, 0, 0, 40, 9_000], usual: false });
 }
 
 /// Units taken ahead of time: as many as fit, for each charge separately, and never those that are kept back.
 #[test]
 fn the_script_draws_as_core_does() {
-    compare_all(25, Mix { draws: 4, waits: &[0, 0, 0, 0, 0, 0, 1, 40, 9_000, 3_700_000] });
+    compare_all(25, Mix { draws: 4, waits: &[0, 0, 0, 0, 0, 0, 1, 40, 9_000, 3_700_000], usual: false });
+}
+
+/// Single charges by the server's clock, alone and in batches, which the script decides apart from all others.
+#[test]
+fn the_script_decides_the_usual_steps_as_core_does() {
+    compare_all(60, Mix { draws: 1, waits: &[0, 0, 0, 1], usual: true });
 }
 
 /// With one unit more, a full limit exceeds a double's exact range: the library decides.

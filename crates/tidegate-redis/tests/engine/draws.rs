@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate::store::{Charge, Executed, Execution, Op, Step, StepClock, Store as _};
+use tidegate::store::{Charge, Ending, Executed, Execution, Op, Step, StepClock, Store as _};
 use tidegate_core::rate::CalendarUnit;
-use tidegate_core::{Cost, Quota, Tick};
+use tidegate_core::{Cost, Finish, Quota, Tick};
+use tidegate_redis::RedisStore;
 
-use crate::servers::{Server, ask, connect, left, options, runtime, take};
+use crate::servers::{Server, ask, connect, left, namespace, options, runtime, take};
 
 /// Returns the number of script calls so far, and the microseconds that they took.
 fn calls(server: &Server) -> (u64, u64) {
@@ -103,4 +104,54 @@ fn a_step_that_the_library_decides_leaves_the_others_of_its_key_to_the_script() 
     assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|executed| executed.allowed)));
     assert_eq!(left(&store, b"busy", &quota), 100_000 - 9 * 103);
     assert_eq!(store.counts().by_library - before.by_library, 1);
+}
+
+/// Regression: while a key has a record of units given back, the library decides its steps. Those of one node competed
+/// for each write: 25 conflicts each, two exchanges for each attempt, and an error after 64.
+#[test]
+fn steps_that_the_library_decides_for_a_busy_key_do_not_compete() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let shared = namespace();
+    let nodes = [0, 1].map(|_| connect(&runtime, options(&server).namespace(&shared)));
+    let quota = Arc::new(Quota::per_day(100_000).gcra().unwrap());
+    let charge = Charge::new(b"busy", &quota, cost(9));
+    let charges = [charge];
+    let step = |store: &RedisStore, op| {
+        let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, op, &charges) };
+        let Execution::Later(later) = store.execute_into(&step, &mut Executed::default()) else {
+            panic!("asks")
+        };
+        later
+    };
+    let made: Vec<_> =
+        (0..100).map(|_| take(&nodes[0], b"busy", &quota, 9).unwrap().lines[0].receipt.unwrap()).collect();
+    // The first is undone, and then others while more are charged.
+    let endings: Vec<_> = made.iter().map(|made| [Ending::new(*made, Finish::UNDONE)]).collect();
+    runtime.block_on(step(&nodes[0], Op::Finish(&endings[0]))).unwrap();
+    let before = nodes[0].counts();
+    let alone = endings[1..50].iter().map(|ending| step(&nodes[0], Op::Finish(ending)));
+    let takes = (0..100).map(|_| step(&nodes[0], Op::Take));
+    for answer in runtime.block_on(join_all(alone.chain(takes))) {
+        assert!(answer.unwrap().allowed);
+    }
+    assert_eq!(left(&nodes[0], b"busy", &quota), 100_000 - 9 * 150);
+    let after = nodes[0].counts();
+    let (steps, conflicts) = (after.by_library - before.by_library, after.conflicts - before.conflicts);
+    println!(
+        "{steps} steps by the library, {conflicts} conflicts, {} exchanges",
+        after.exchanges - before.exchanges
+    );
+    assert!(conflicts <= 3, "{conflicts} conflicts of {steps} steps");
+    // Two nodes compete, each with one write for all its steps.
+    let of =
+        |node: usize| endings[50 + 25 * node..][..25].iter().map(move |ending| (node, Op::Finish(ending)));
+    let steps = of(0).chain(of(1)).chain((0..200).map(|at| (at % 2, Op::Take)));
+    for answer in runtime.block_on(join_all(steps.map(|(node, op)| step(&nodes[node], op)))) {
+        assert!(answer.unwrap().allowed);
+    }
+    assert_eq!(left(&nodes[1], b"busy", &quota), 100_000 - 9 * 300);
+    let conflicts: u64 = nodes.iter().map(|node| node.counts().conflicts).sum::<u64>() - after.conflicts;
+    println!("two nodes: {conflicts} conflicts");
+    assert!(conflicts <= 40, "{conflicts} conflicts");
 }
