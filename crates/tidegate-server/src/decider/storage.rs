@@ -22,6 +22,7 @@ use tidegate::store::{
     Store, StoreError,
 };
 use tidegate::{Cost, Quota, Tick, visible};
+use tidegate_core::Standing;
 
 pub(crate) use self::roster::{Nodes, REPORTS_EVERY, Seen};
 pub(super) use self::shared_gate::shared_gate;
@@ -244,6 +245,38 @@ impl Storage {
                 && shared.fleet.share_used(policy) == Share::Central
         };
         policies.policies().iter().filter(is_central).map(|policy| policy.name.as_str()).collect()
+    }
+
+    /// Returns whether nodes share an engine.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Returns of which nodes the counters of a policy are: `all`, those of this `region`, or `this` one; `None` where
+    /// nodes do not share an engine.
+    pub(crate) fn nodes_counted(&self, policy: &Policy) -> Option<&'static str> {
+        let shared = self.shared.as_ref()?;
+        Some(match shared.fleet.share_used(policy) {
+            Share::Leased | Share::Central if self.region().is_some() => "region",
+            Share::Leased | Share::Central => "all",
+            Share::Split | Share::Local => "this",
+        })
+    }
+
+    /// Returns the most units of a key that nodes may hold besides those that its standing has; `None` where they draw
+    /// none ahead.
+    pub(crate) fn held_at_most(
+        &self,
+        policy: &Policy,
+        quota: &Arc<Quota>,
+        standing: &Standing,
+    ) -> Option<u64> {
+        /// Up to this distance nodes hold no more than their parts of the engine's reserve.
+        const NEAR: Duration = Duration::from_millis(2);
+        let shared = self.shared.as_ref()?;
+        let held = shared.fleet.held_together(policy, quota)?;
+        let missing = standing.limit.saturating_sub(standing.remaining);
+        Some(if shared.leased.round_trip() > NEAR { held.max(missing) } else { held })
     }
 
     /// Returns the region of this node; `None` where regions do not agree on parts.
