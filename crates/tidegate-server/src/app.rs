@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::auth::Access;
 use crate::connections::Phase;
 use crate::decider::Decider;
+use crate::drain::Drain;
 use crate::events::MOST_LIVE;
 use crate::metrics::{InFlight, Transport};
 use crate::otlp::Spans;
@@ -41,6 +42,7 @@ pub(crate) struct App {
     /// The exporter of decision spans, if spans are sent.
     pub(crate) spans: Option<Spans>,
     phase: watch::Receiver<Phase>,
+    pub(crate) drain: Drain,
     /// Limits how many proposed texts are read at once.
     pub(crate) proposals: Arc<Semaphore>,
     /// Limits how much long work is ready at once, on all threads.
@@ -74,6 +76,7 @@ impl App {
             certificates,
             spans,
             phase,
+            drain: Drain::default(),
             proposals,
             long_work,
             live_listeners,
@@ -127,6 +130,11 @@ impl App {
 
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
+    }
+
+    /// Returns whether requests should be sent here.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.phase() == Phase::Serving && self.drain.is_ready()
     }
 
     /// Returns a receiver of the phases from now on.

@@ -17,6 +17,7 @@ use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Coordinator, OwnReport};
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share, policy_of_key};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
+use tidegate::store::leased::LeaseHealth;
 use tidegate::store::{
     CapacityError, Caps, Charge, Executed, Execution, Fallback, Home, Later, Occupancy, Op, Step, StepAnswer,
     Store, StoreError,
@@ -26,7 +27,7 @@ use tidegate_core::Standing;
 
 pub(crate) use self::roster::{Nodes, REPORTS_EVERY, Seen};
 pub(super) use self::shared_gate::shared_gate;
-use self::shared_gate::{EngineSharing, LoggedProblems};
+use self::shared_gate::{EngineSharing, LoggedProblems, Presence};
 use self::timed_store::TimedStore;
 use super::Base;
 use crate::events::Events;
@@ -164,6 +165,34 @@ impl Storage {
         }
     }
 
+    /// Stops drawing units ahead, or goes on.
+    pub(crate) fn draw_ahead(&self, draws: bool) {
+        if let Some(shared) = &self.shared {
+            shared.leased.draw_ahead(draws);
+        }
+    }
+
+    /// Returns the health of the leases; `None` where nothing is drawn ahead.
+    pub(crate) fn lease_health(&self) -> Option<LeaseHealth> {
+        Some(self.shared.as_ref()?.leased.health())
+    }
+
+    /// Leaves the agreement on parts, so that others get this node's part.
+    pub(crate) fn hand_over(&self) {
+        self.be(Presence::Away);
+    }
+
+    /// Joins the agreement on parts again.
+    pub(crate) fn join_again(&self) {
+        self.be(Presence::Member);
+    }
+
+    fn be(&self, presence: Presence) {
+        if let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) {
+            member.presence.send_replace(presence);
+        }
+    }
+
     /// Returns leased units, ends the membership, and writes the counters for the last time. Called when no more
     /// requests come. Returns whether all counters are kept; if not, the log has said why.
     pub(crate) async fn close(&self) -> bool {
@@ -173,9 +202,9 @@ impl Storage {
             if let Some(nodes) = &shared.nodes {
                 let _ = tokio::time::timeout(LEAVES_WITHIN, nodes.leave()).await;
             }
-            let leaving = shared.member.as_ref().and_then(|member| member.leaves.lock().take());
-            if let Some((leaves, task)) = leaving {
-                let _ = leaves.send(());
+            self.be(Presence::Over);
+            let leaving = shared.member.as_ref().and_then(|member| member.task.lock().take());
+            if let Some(task) = leaving {
                 // If the engine does not answer now, the other nodes notice by themselves that this one has gone.
                 let _ = tokio::time::timeout(LEAVES_WITHIN, task).await;
             }
