@@ -40,7 +40,6 @@ mod decided_again;
 mod decider;
 mod denial_log;
 mod doors;
-mod drain;
 mod events;
 mod files;
 mod metrics;
