@@ -397,6 +397,10 @@ impl Storage {
         }
         if let Some(seen) = &nodes {
             stores::show_other_policies(registry, seen.others().len());
+            // Else it has not answered.
+            if seen.members > 0 {
+                stores::show_load(registry, seen.load);
+            }
         }
         if status.is_none() && nodes.is_none() {
             return;
