@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tidegate::clock::Clock;
 use tidegate::cluster::shares::Status;
-use tidegate::cluster::{Coordinator, OwnReport};
+use tidegate::cluster::{Coordinator, OwnReport, Part};
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share, policy_of_key};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::leased::LeaseHealth;
@@ -306,6 +306,28 @@ impl Storage {
         let held = shared.fleet.held_together(policy, quota)?;
         let missing = standing.limit.saturating_sub(standing.remaining);
         Some(if shared.leased.round_trip() > NEAR { held.max(missing) } else { held })
+    }
+
+    /// Says how far the engine is, which nodes share it, and what may pass beyond a limit without it; empty if no nodes
+    /// share one.
+    pub(super) fn fleet_in_words(&self, policies: &PolicySet) -> String {
+        let Some(shared) = &self.shared else { return String::new() };
+        let mut words = Vec::new();
+        if let Some(seen) = self.nodes().map(Nodes::seen).filter(|seen| seen.members > 0) {
+            let (ms, most) = (seen.round_trip.as_secs_f64() * 1e3, shared.fleet.nodes);
+            words.push(format!("answers in {ms:.1} ms, {} of {most} nodes", seen.members));
+        }
+        if let Some(status) = self.membership() {
+            let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
+            words.push(format!("this node has {part:.1} % of what is split"));
+        }
+        let excess = policies.policies().iter().filter_map(|policy| shared.fleet.possible_excess(policy));
+        let excess = excess.fold(0.0, f64::max);
+        words.push(match excess {
+            _ if excess.is_infinite() => "without it limits are open".to_owned(),
+            _ => format!("without it up to {excess:.0} units beyond a limit pass here"),
+        });
+        words.join(", ")
     }
 
     /// Returns the region of this node; `None` where regions do not agree on parts.

@@ -383,9 +383,9 @@ pub(crate) fn drain(app: &App, method: &Method, headers: &HeaderMap) -> Response
         return json::shown(&json!({ "drained": false }));
     };
     let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    let leases = state.leases.map(|leases| {
-        json!({ "held": leases.held, "returned": leases.returned, "burned": leases.burned })
-    });
+    let leases = state
+        .leases
+        .map(|leases| json!({ "held": leases.held, "returned": leases.returned, "burned": leases.burned }));
     json::shown(&json!({
         "drained": true,
         "since": moment(state.since, Duration::ZERO),
