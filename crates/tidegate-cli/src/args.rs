@@ -21,8 +21,8 @@ use tidegate_core::spelling::nearest;
 
 pub(crate) use self::logs::{LineFormat, Order, Reading, Replay, Suggest};
 pub(crate) use self::server::{
-    Asks, Bench, Blocking, Breaker, Breakers, Changes, Drain, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey,
-    Stat, Switch, Switches, Tail, Top, TopBy, Trust, TurnedOff, WhichServer, Why,
+    Asks, Bench, Blocking, Breaker, Breakers, Changes, Drain, Forcing, Key, KeyOrCaller, Keys, Policies,
+    PolicyKey, Stat, Switch, Switches, Tail, Top, TopBy, Trust, TurnedOff, WhichServer, Why,
 };
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};

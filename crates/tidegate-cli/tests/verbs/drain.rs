@@ -88,7 +88,9 @@ fn value(node: &Serving, series: &str) -> f64 {
 fn taken_out(store: &str, agrees: bool) {
     let desk = Desk::new();
     let policy = |share: &str| {
-        format!("  - {{ name: {share}, share: {share}, match: {{ path: /{share} }}, limit: {{ rate: 20000/s }} }}\n")
+        format!(
+            "  - {{ name: {share}, share: {share}, match: {{ path: /{share} }}, limit: {{ rate: 20000/s }} }}\n"
+        )
     };
     let all: String = ["leased", "central", "split"].map(policy).concat();
     desk.write(
@@ -186,7 +188,10 @@ fn a_drain_that_does_not_end_is_undone() {
     });
     assert!(part() > 0.9, "it keeps its part while requests come");
     let told = drain(&[]).code(0).out;
-    assert!(told.contains("the server may be stopped: no request for ") && told.contains("have its part"), "{told}");
+    assert!(
+        told.contains("the server may be stopped: no request for ") && told.contains("have its part"),
+        "{told}"
+    );
     assert!(part() < 0.1);
     assert_eq!(desk.run(&["ready", "--server", node.url()]).code(1).out.lines().count(), 1);
     assert_eq!(drain(&["--undo"]).code(0).out, "the server is ready again\n");

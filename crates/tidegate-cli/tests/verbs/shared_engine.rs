@@ -142,7 +142,9 @@ fn more_nodes_than_the_file_says_and_other_policies_are_told() {
 fn keys_of_two_nodes(store: &str) {
     let desk = Desk::new();
     let policy = |share| {
-        format!("  - {{ name: {share}, share: {share}, by: [client.ip], match: {{ path: /{share} }}, limit: {{ rate: 1000/day }} }}\n")
+        format!(
+            "  - {{ name: {share}, share: {share}, by: [client.ip], match: {{ path: /{share} }}, limit: {{ rate: 1000/day }} }}\n"
+        )
     };
     let all: String = ["leased", "central", "split"].map(policy).concat();
     desk.write(
@@ -164,7 +166,8 @@ fn keys_of_two_nodes(store: &str) {
         };
         let verb = |node: &Serving, words: &[&str], ip: &str| {
             let key = format!("client.ip={ip}");
-            let words = [&["key", words[0], share, "--key", &key, "--server", node.url()], &words[1..]].concat();
+            let words =
+                [&["key", words[0], share, "--key", &key, "--server", node.url()], &words[1..]].concat();
             desk.run(&words)
         };
 
@@ -204,7 +207,10 @@ fn keys_of_two_nodes(store: &str) {
         until("the other node knows", || check(&two, 1) == 200);
 
         let blocked = verb(&one, &["block", "--for", "1h"], spent).code(0);
-        assert!(blocked.err.contains("of this node alone: other nodes do not have this block"), "{blocked:?}");
+        assert!(
+            blocked.err.contains("of this node alone: other nodes do not have this block"),
+            "{blocked:?}"
+        );
         assert_eq!((check(&one, 1), check(&two, 1)), (403, 200), "{share}");
         let elsewhere = verb(&two, &["unblock"], spent).code(1);
         assert!(elsewhere.err.contains("other nodes have blocks of their own"), "{elsewhere:?}");

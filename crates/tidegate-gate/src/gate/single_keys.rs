@@ -14,7 +14,8 @@ use super::waits::{Asking, InFlight, Waits};
 use crate::policy::{PolicySet, Share};
 use tidegate_limits::Precision;
 use tidegate_limits::store::{
-    BreakerView, Charge, DecidedBy, Executed, Execution, Handling, Op, Step, StepAnswer, StepClock, StoreError,
+    BreakerView, Charge, DecidedBy, Executed, Execution, Handling, Op, Step, StepAnswer, StepClock,
+    StoreError,
 };
 
 /// Single keys of a gate's stores, see [`Gate::keys`].

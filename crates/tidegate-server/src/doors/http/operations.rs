@@ -367,16 +367,8 @@ pub(crate) fn drain(app: &App, method: &Method, headers: &HeaderMap) -> Response
     let token = app.access.name_of(headers).unwrap_or_default();
     let changed = |what: &str| app.decider.tell_change("change", &token, "", || what.to_owned());
     match *method {
-        Method::POST => {
-            if app.drain.begin(&app.decider) {
-                changed("this node is drained");
-            }
-        }
-        Method::DELETE => {
-            if app.drain.undo(&app.decider) {
-                changed("this node is no longer drained");
-            }
-        }
+        Method::POST if app.drain.begin(&app.decider) => changed("this node is drained"),
+        Method::DELETE if app.drain.undo(&app.decider) => changed("this node is no longer drained"),
         _ => {}
     }
     let Some(state) = app.drain.state(&app.decider) else {
