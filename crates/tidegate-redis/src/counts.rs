@@ -34,15 +34,13 @@ pub struct Counts {
 }
 
 /// What nodes report of themselves, and how busy the server is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Reports {
     /// The reports of all nodes of the last ten seconds.
     pub nodes: Vec<String>,
-    /// The bytes that the server uses.
-    pub memory: u64,
-    /// The bytes that it may use: `maxmemory`, or all memory of its machine.
-    pub most_memory: u64,
+    /// The used part of the memory that the server may use: `maxmemory`, or all memory of its machine.
+    pub memory: f64,
     /// The processor time of its main thread, which executes all calls, since its start.
     pub processor: Duration,
 }
@@ -53,8 +51,9 @@ impl Reports {
         let (load, nodes) = reply.split_once('\n').unwrap_or((reply, ""));
         let mut load = load.split(' ').map(str::parse::<u64>);
         let mut next = || load.next()?.ok();
-        let (memory, most_memory, processor) = (next()?, next()?, Duration::from_millis(next()?));
-        Some(Self { nodes: nodes.lines().map(str::to_owned).collect(), memory, most_memory, processor })
+        let memory = next()? as f64 / next()?.max(1) as f64;
+        let processor = Duration::from_millis(next()?);
+        Some(Self { nodes: nodes.lines().map(str::to_owned).collect(), memory, processor })
     }
 }
 

@@ -263,7 +263,7 @@ pub(crate) struct Drain {
     /// Make the server ready again
     #[arg(long)]
     pub(crate) undo: bool,
-    /// How long to wait until the server may be stopped, from 1s to 24h; after that it stays drained
+    /// How long to wait until it may be stopped, 1s to 24h
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = lasting, allow_hyphen_values = true)]
     pub(crate) within: Duration,
     #[command(flatten)]

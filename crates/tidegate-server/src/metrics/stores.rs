@@ -180,12 +180,12 @@ pub(crate) fn show_engine(registry: &mut Registry, engine: &dyn Store) {
 pub(crate) fn show_load(registry: &mut Registry, load: EngineLoad) {
     registry.register(
         "store_memory_ratio",
-        "Used part of the memory that Redis may use: maxmemory, or all of its machine; in a cluster of one master",
+        "Used part of Redis's maxmemory, or of its machine; in a cluster of one master",
         ConstGauge::new(load.memory),
     );
     registry.register_with_unit(
         "store_processor",
-        "Processor time of the thread of Redis that executes all calls; in a cluster of one master",
+        "Processor time of Redis's main thread; in a cluster of one master",
         Unit::Seconds,
         ConstCounter::new(load.processor.as_secs_f64()),
     );

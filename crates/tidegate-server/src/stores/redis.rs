@@ -88,8 +88,7 @@ impl Roster for RedisStore {
         let (store, node, report) = (self.clone(), node.to_owned(), report.to_owned());
         Box::pin(async move {
             let reports = store.exchange_reports(&node, &report).await?;
-            let memory = reports.memory as f64 / reports.most_memory.max(1) as f64;
-            let load = EngineLoad { memory, processor: reports.processor };
+            let load = EngineLoad { memory: reports.memory, processor: reports.processor };
             Ok(Reported { nodes: reports.nodes, load })
         })
     }
