@@ -21,8 +21,8 @@ use tidegate_core::spelling::nearest;
 
 pub(crate) use self::logs::{LineFormat, Order, Reading, Replay, Suggest};
 pub(crate) use self::server::{
-    Asks, Bench, Blocking, Breaker, Breakers, Changes, Forcing, Key, KeyOrCaller, Keys, Policies, PolicyKey,
-    Stat, Switch, Switches, Tail, Top, TopBy, Trust, TurnedOff, WhichServer, Why,
+    Asks, Bench, Blocking, Breaker, Breakers, Changes, Drain, Forcing, Key, KeyOrCaller, Keys, Policies,
+    PolicyKey, Stat, Switch, Switches, Tail, Top, TopBy, Trust, TurnedOff, WhichServer, Why,
 };
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
@@ -170,6 +170,9 @@ pub(crate) enum Verb {
     Breaker(Breakers),
     /// Show whether a running server is ready for requests; exit 1 if it is not
     Ready(WhichServer),
+    /// Take a running server out of a fleet while it still answers: health fails, and it gives back what it holds; exit 1
+    /// while requests still come
+    Drain(Drain),
     /// Put policies in force on every node of a cluster, and see which version each node uses
     #[command(subcommand)]
     Policies(Policies),
@@ -260,6 +263,8 @@ pub(crate) enum Document {
     Breaker,
     /// Output of `ready`
     Ready,
+    /// Output of `drain`
+    Drain,
     /// Output of `policies put`, `show`, `history`, `rollback` and `nodes`
     Policies,
     /// Output of `config check` and `serve --check`

@@ -83,6 +83,7 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Switch(switch) => verbs::operate::switch(switch, printer),
         Verb::Breaker(breaker) => verbs::operate::breaker(breaker, printer),
         Verb::Ready(server) => verbs::operate::ready(server, printer),
+        Verb::Drain(drain) => verbs::operate::drain(drain, printer),
         Verb::Policies(policies) => verbs::policies::run(policies, printer),
         Verb::Completions { shell } => verbs::completions(*shell, printer),
         Verb::Man { dir } => verbs::man(dir, printer),

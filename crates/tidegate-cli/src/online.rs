@@ -20,7 +20,7 @@ use tidegate::config::{DoorName, Server};
 use tidegate_server::Token;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::args::{PolicyKey, Trust, WhichServer};
 use crate::exit::Mistake;
@@ -273,6 +273,32 @@ pub(crate) fn again(
             }
             if is_last {
                 return Ok(());
+            }
+        }
+    })
+}
+
+/// Asks a path until what it answers is as wanted, or the time is over. Returns the last answer.
+///
+/// # Errors
+/// As [`get`].
+pub(crate) fn until(
+    server: &ServerUrl,
+    path: &str,
+    every: Duration,
+    within: Duration,
+    is_wanted: impl Fn(&Value) -> bool,
+) -> Result<Value> {
+    wait(async {
+        let (mut turns, mut over) = (interval(every), pin!(sleep(within)));
+        loop {
+            let answer = get(server, path).await?;
+            if is_wanted(&answer) || over.is_elapsed() {
+                return Ok(answer);
+            }
+            tokio::select! {
+                _ = turns.tick() => {}
+                () = &mut over => {}
             }
         }
     })

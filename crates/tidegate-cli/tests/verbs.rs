@@ -6,6 +6,8 @@ mod bench;
 #[cfg(all(unix, any(feature = "etcd", feature = "zookeeper")))]
 mod cluster_policies;
 mod config;
+#[cfg(all(unix, any(feature = "redis", feature = "etcd", feature = "zookeeper")))]
+mod drain;
 mod everywhere;
 mod explain;
 mod flags;

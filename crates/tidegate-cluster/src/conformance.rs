@@ -204,7 +204,7 @@ impl RunningNode {
         let asked = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&asked);
         let demand = move || count.load(Ordering::Relaxed);
-        let driver = Driver::new(Arc::clone(&coordinator), clock, name, division, demand);
+        let mut driver = Driver::new(Arc::clone(&coordinator), clock, name, division, demand);
         let (part, status, own_report) = (driver.part(), Box::new(driver.status()), driver.own_report());
         let applied = Arc::new(Mutex::new(Vec::new()));
         let took = Arc::clone(&applied);

@@ -61,7 +61,7 @@ mod table;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use asking::LeaseHealth;
@@ -234,6 +234,7 @@ impl LeasedBuilder {
                 terms,
                 table,
                 background,
+                draws: AtomicBool::new(true),
                 counts: LeaseCounters::default(),
                 round_trip: AtomicU64::new(0),
             }),
@@ -284,6 +285,12 @@ impl Leased {
     pub async fn close(&self) {
         let returns = self.inner.tidy(self.inner.clock.now(), true);
         self.inner.give_all_back(returns).await;
+    }
+
+    /// Stops drawing units, or goes on. A node that has stopped spends what it holds, gives back what is left when it
+    /// may be held no longer, and has the engine decide everything else.
+    pub fn draw_ahead(&self, draws: bool) {
+        self.inner.draws.store(draws, Ordering::Relaxed);
     }
 
     /// Returns how long the engine takes to answer this node; zero before its first answer.

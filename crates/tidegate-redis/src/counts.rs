@@ -1,6 +1,7 @@
 //! Counters of a store's activity.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A store's activity since it was connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,30 @@ pub struct Counts {
     pub swept: u64,
     /// How often a server's clock was found set back by more than a second.
     pub clock_set_back: u64,
+}
+
+/// What nodes report of themselves, and how busy the server is.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Reports {
+    /// The reports of all nodes of the last ten seconds.
+    pub nodes: Vec<String>,
+    /// The used part of the memory that the server may use: `maxmemory`, or all memory of its machine.
+    pub memory: f64,
+    /// The processor time of its main thread, which executes all calls, since its start.
+    pub processor: Duration,
+}
+
+impl Reports {
+    /// Reads the script's reply.
+    pub(crate) fn read(reply: &str) -> Option<Self> {
+        let (load, nodes) = reply.split_once('\n').unwrap_or((reply, ""));
+        let mut load = load.split(' ').map(str::parse::<u64>);
+        let mut next = || load.next()?.ok();
+        let memory = next()? as f64 / next()?.max(1) as f64;
+        let processor = Duration::from_millis(next()?);
+        Some(Self { nodes: nodes.lines().map(str::to_owned).collect(), memory, processor })
+    }
 }
 
 #[derive(Debug, Default)]

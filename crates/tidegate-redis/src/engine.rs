@@ -18,7 +18,7 @@ use twox_hash::XxHash64;
 
 use crate::call::{MOST_CELLS, tells_of_loss};
 use crate::cell;
-use crate::counts::add;
+use crate::counts::{Reports, add};
 use crate::link::{Common, no_reply};
 use crate::route::Route;
 use crate::work::{
@@ -73,10 +73,10 @@ impl Engine {
     }
 
     /// Writes the report of a node, or removes it if it is empty. Returns those of all nodes.
-    pub(crate) async fn exchange_reports(&self, node: &str, report: &str) -> Result<Vec<String>, StoreError> {
+    pub(crate) async fn exchange_reports(&self, node: &str, report: &str) -> Result<Reports, StoreError> {
         let work = Work::Report { node: node.to_owned(), report: report.to_owned() };
         let Reply::Noted(Some(reports)) = self.ask(work).await? else { return Err(unexpected_reply()) };
-        Ok(String::from_utf8_lossy(&reports).lines().map(str::to_owned).collect())
+        Reports::read(&String::from_utf8_lossy(&reports)).ok_or_else(unexpected_reply)
     }
 
     async fn note_each(&self, note: impl Fn(u32) -> Note) -> Result<Vec<Option<Vec<u8>>>, StoreError> {

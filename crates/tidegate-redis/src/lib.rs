@@ -3,7 +3,7 @@
 //! * [`RedisStore`]: a [`Store`](tidegate::store::Store) on one server, behind sentinels, or in a cluster
 //! * [`RedisOptions`]: which servers to use, and how
 //! * [`AfterLoss`]: how full a limit is assumed to be after a server has lost its cell
-//! * [`Counts`]: a store's activity so far
+//! * [`Counts`]: a store's activity so far. [`Reports`]: what nodes tell one another
 //! * [`ConnectError`]: why a store could not be connected
 //!
 //! A script on the server decides [`GCRA`](tidegate_core::rate::Gcra) limits and fixed windows in one round trip.
@@ -38,7 +38,7 @@ mod sweep;
 mod work;
 
 pub use cell::decided_by_script;
-pub use counts::Counts;
+pub use counts::{Counts, Reports};
 pub use options::{ConnectError, RedisOptions};
 pub use store::RedisStore;
 pub use tidegate::store::AfterLoss;

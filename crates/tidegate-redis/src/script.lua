@@ -509,8 +509,16 @@ local function sweep()
   return #full > 0 and call('HDEL', KEYS[1], unpack(full)) or 0
 end
 
+-- Returns the numbers of some fields of a section of INFO.
+local function info(section, ...)
+  local text, numbers = call('INFO', section), {}
+  for i, name in ipairs({ ... }) do numbers[i] = tonumber(string.match(text, '\n' .. name .. ':([%d.]+)')) or 0 end
+  return unpack(numbers)
+end
+
 -- Writes the report of a node, with the time, or removes it if it is empty. ARGV[2]: the node; [3]: the report. Returns
--- the reports of all nodes of the last ten seconds, one a line, and deletes the others.
+-- a line with the bytes that the server uses and may use, and the milliseconds of processor time of its main thread; then
+-- the reports of all nodes of the last ten seconds, one a line. Deletes the others.
 if ARGV[1] == 'n' then
   local now, reports = call('TIME')[1] + 0, {}
   call('HSET', KEYS[1], ARGV[2], put('<I4', ARGV[3] == '' and 0 or now) .. ARGV[3])
@@ -523,6 +531,10 @@ if ARGV[1] == 'n' then
       reports[#reports + 1] = sub(all[i + 1], 5)
     end
   end
+  local used, most, all_there_is = info('memory', 'used_memory', 'maxmemory', 'total_system_memory')
+  local user, system = info('cpu', 'used_cpu_user_main_thread', 'used_cpu_sys_main_thread')
+  local load = string.format('%d %d %d', used, most > 0 and most or all_there_is, (user + system) * 1000)
+  table.insert(reports, 1, load)
   return table.concat(reports, '\n')
 end
 

@@ -16,7 +16,7 @@ use tidegate_core::{Quota, Tick};
 use crate::call::{Ask, Forms, MOST_CELLS, Names, Spends};
 use crate::cell::Form;
 use crate::connect::Dialer;
-use crate::counts::{Counters, Counts};
+use crate::counts::{Counters, Counts, Reports};
 use crate::engine::{Engine, unexpected_reply};
 use crate::link::Common;
 use crate::options::{ConnectError, RedisOptions};
@@ -128,7 +128,7 @@ impl RedisStore {
     }
 
     /// Writes what a node reports of itself, one line, and returns the reports of all nodes that wrote one within the
-    /// last ten seconds by the server's clock. An empty report removes the node's. `node` is a name that no other node
+    /// last ten seconds by the server's clock, and how busy that server is: of a cluster, the one that has the reports. An empty report removes the node's. `node` is a name that no other node
     /// has.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl RedisStore {
     ///
     /// # Cancel safety
     /// If dropped, the report may or may not be written.
-    pub async fn exchange_reports(&self, node: &str, report: &str) -> Result<Vec<String>, StoreError> {
+    pub async fn exchange_reports(&self, node: &str, report: &str) -> Result<Reports, StoreError> {
         self.shared.engine.exchange_reports(node, report).await
     }
 

@@ -258,6 +258,7 @@ impl Decider {
             durations: self.metrics.durations(),
             store: self.base.store_kind,
             store_away: outage.or_else(|| self.storage.trouble().map(|(reason, _)| reason)),
+            fleet: self.storage.fleet_in_words(&live.set),
             store_errors: self.metrics.store_errors_of(self.base.store_kind),
             // The reload knows it, and is no part of this.
             refused: None,

@@ -143,6 +143,9 @@ pub struct Vitals {
     pub store: &'static str,
     /// Why the store cannot be asked; `None`: it can.
     pub store_away: Option<String>,
+    /// What nodes that share the store have of it, and what may pass beyond a limit without it, in words; empty if none
+    /// share it.
+    pub fleet: String,
     /// Steps that the store could not execute.
     pub store_errors: u64,
     /// Why the newest configuration is not in force: what is wrong with it first. `None`: it is.

@@ -23,8 +23,8 @@ use tidegate::config::{Address, EngineKind, EngineSettings, RegionSettings, Stor
 
 use self::dial::{Dial, Failed};
 pub(crate) use self::opened::PersistentCounters;
+pub(crate) use self::opened::{EngineLoad, Region, Roster, Sharing};
 pub use self::opened::{OpenStore, OpenStoreError};
-pub(crate) use self::opened::{Region, Roster, Sharing};
 pub(crate) use self::round_trips::Fleet;
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 

@@ -37,7 +37,7 @@ type DemandCounter = OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>;
 fn regional(parts: &Parts) -> Arc<dyn Store> {
     let counter: Arc<DemandCounter> = Arc::default();
     let demand = Arc::clone(&counter);
-    let driver = Driver::new(
+    let mut driver = Driver::new(
         parts.global.coordinator(parts.clock.clone()),
         parts.clock.clone(),
         format!("node {}", parts.node),
@@ -48,7 +48,7 @@ fn regional(parts: &Parts) -> Arc<dyn Store> {
     let store = Regional::around(leased(parts), driver.part());
     // Set here for the first time, so this does not fail.
     let _ = counter.set(Box::new(store.demand()));
-    parts.background.spawn(driver.run(std::future::pending()));
+    parts.background.spawn(async move { driver.run(std::future::pending()).await });
     Arc::new(store)
 }
 

@@ -20,8 +20,16 @@ const TABLES: &str = "crates/tidegate-server/src/metrics";
 
 /// The suffixes of a series' name beyond the registered name: those of the type and the unit, and of a histogram's
 /// parts.
-const ENDS: [&str; 7] =
-    ["", "_total", "_info", "_seconds", "_seconds_count", "_seconds_sum", "_seconds_bucket"];
+const ENDS: [&str; 8] = [
+    "",
+    "_total",
+    "_info",
+    "_seconds",
+    "_seconds_total",
+    "_seconds_count",
+    "_seconds_sum",
+    "_seconds_bucket",
+];
 
 const PREFIX: &str = "tidegate_";
 

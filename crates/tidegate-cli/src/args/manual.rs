@@ -8,9 +8,9 @@ use super::Cli;
 const PAGE: &str = "docs/command-line.md";
 
 /// The verbs with a table of options. Those of a verb's subcommands are in its table.
-const OPTIONS: [&str; 17] = [
+const OPTIONS: [&str; 18] = [
     "init", "config", "replay", "suggest", "simulate", "explain", "serve", "bench", "top", "stat", "tail",
-    "why", "changes", "key", "switch", "breaker", "policies",
+    "why", "changes", "key", "switch", "breaker", "drain", "policies",
 ];
 
 const SUBCOMMANDS: [&str; 5] = ["config", "key", "switch", "breaker", "policies"];

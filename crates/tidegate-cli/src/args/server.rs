@@ -259,6 +259,18 @@ pub(crate) struct TurnedOn {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct Drain {
+    /// Make the server ready again
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// How long to wait until it may be stopped, 1s to 24h
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = lasting, allow_hyphen_values = true)]
+    pub(crate) within: Duration,
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Top {
     /// List only keys of this policy
     #[arg(long, value_name = "POLICY")]

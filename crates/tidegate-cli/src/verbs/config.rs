@@ -268,6 +268,7 @@ impl Document {
             Self::Switch => include_str!("../../schemas/switch.json"),
             Self::Breaker => include_str!("../../schemas/breaker.json"),
             Self::Ready => include_str!("../../schemas/ready.json"),
+            Self::Drain => include_str!("../../schemas/drain.json"),
             Self::Policies => include_str!("../../schemas/policies.json"),
             Self::ConfigCheck => include_str!("../../schemas/config-check.json"),
             Self::ConfigOrigin => include_str!("../../schemas/config-origin.json"),

@@ -56,6 +56,7 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
             }
             let done = released(&answer, &named(which), spent);
             printer.value(&answer, |_| Ok(done))?;
+            only_here(&answer, "other nodes have their own counters for this policy", printer);
         }
         Key::Block(blocking) => {
             checked(&blocking.which)?;
@@ -66,6 +67,7 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
                 done += &format!(", and so is all of {network}, which shares its key");
             }
             printer.value(&answer, |_| Ok(done))?;
+            only_here(&answer, "other nodes do not have this block", printer);
             for value in blocking.which.values().filter(|value| value.contains(['*', '?'])) {
                 printer.remark(&format!("{value:?} is taken literally: only this one value is blocked"));
             }
@@ -77,6 +79,7 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
             let was_blocked = answer["unblocked"] == true;
             let state = if was_blocked { "no longer blocked" } else { "not blocked; nothing was changed" };
             printer.value(&answer, |_| Ok(format!("{} is {state}", named_any(which))))?;
+            only_here(&answer, "other nodes have blocks of their own", printer);
             return Ok(if was_blocked { Exit::Done } else { Exit::No });
         }
     }
@@ -87,8 +90,9 @@ pub(crate) fn run(keys: &Keys, printer: &Printer) -> Result<Exit> {
 fn has_spent(key: &Value) -> Option<bool> {
     let spent = |limit: &Value| {
         let (remaining, most) = (limit["remaining"].as_u64()?, limit["most"].as_u64()?);
-        let is_whole = |name: &str| limit[name].as_u64().is_none_or(|number| number == 0);
-        Some(remaining < most || !is_whole("debt") || !is_whole("reset_after_ms"))
+        let number = |name: &str| limit[name].as_u64().unwrap_or_default();
+        let is_whole = remaining + number("held_at_most") >= most;
+        Some(!is_whole || number("debt") > 0 || number("reset_after_ms") > 0)
     };
     let limits: Vec<Option<bool>> = key["standing"].as_array()?.iter().map(spent).collect();
     if limits.contains(&Some(true)) { Some(true) } else { (!limits.contains(&None)).then_some(false) }
@@ -120,6 +124,13 @@ fn released(answer: &Value, key: &str, spent: Option<bool>) -> String {
             "; the state that a person has forced its breaker into stays: `tidegate breaker auto` ends it";
     }
     done
+}
+
+/// Remarks on a change that other nodes of the engine do not have.
+fn only_here(answer: &Value, what: &str, printer: &Printer) {
+    if answer["nodes"] == "this" {
+        printer.remark(&format!("of this node alone: {what}; do the same on each, with --server"));
+    }
 }
 
 /// Refuses a bare address, which would be taken for the name of a policy.
@@ -255,7 +266,12 @@ fn left(limit: &Value) -> String {
         None | Some(0) => String::new(),
         Some(debt) => format!(", owes {}", grouped(debt)),
     };
-    format!("{} of {}{debt}", grouped(remaining), grouped(most))
+    let held = match limit["held_at_most"].as_u64() {
+        None | Some(0) => String::new(),
+        Some(held) => format!(", nodes hold up to {}", grouped(held)),
+    };
+    let here = if limit["nodes"] == "this" { " on this node" } else { "" };
+    format!("{} of {}{here}{debt}{held}", grouped(remaining), grouped(most))
 }
 
 fn full_in(limit: &Value) -> String {

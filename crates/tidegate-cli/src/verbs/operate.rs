@@ -1,11 +1,15 @@
-//! Small verbs on a running server: whether it is ready, its degrade switches, its breakers.
+//! Small verbs on a running server: whether it is ready, its drain, its degrade switches, its breakers.
+
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tidegate_sim::grouped;
 
-use crate::args::{Breaker, Breakers, Forcing, PolicyKey, Switch, Switches, TurnedOff, WhichServer};
+use crate::args::{Breaker, Breakers, Drain, Forcing, PolicyKey, Switch, Switches, TurnedOff, WhichServer};
 use crate::exit::Exit;
 use crate::online::{self, ServerUrl, encoded, query, with_end, with_options};
+use crate::outcome::span;
 use crate::output::Printer;
 use crate::styled::{Cell, Look, Styled, table, text};
 
@@ -17,10 +21,59 @@ pub(crate) fn ready(asked: &WhichServer, printer: &Printer) -> Result<Exit> {
     let said = if ready {
         "ready"
     } else {
-        "not ready: the server is stopping, and only finishes requests that it has begun"
+        "not ready: the server is drained, or it is stopping and only finishes requests that it has begun"
     };
     printer.value(&json!({ "ready": ready, "server": server.to_string() }), |_| Ok(said.to_owned()))?;
     Ok(if ready { Exit::Done } else { Exit::No })
+}
+
+/// The path of the drain.
+const DRAIN: &str = "/v1/drain";
+
+/// How often a drain is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+pub(crate) fn drain(drain: &Drain, printer: &Printer) -> Result<Exit> {
+    let server = ServerUrl::of(&drain.server)?;
+    if drain.undo {
+        let answer = online::delete(&server, DRAIN)?;
+        printer.value(&answer, |_| Ok("the server is ready again".to_owned()))?;
+        return Ok(Exit::Done);
+    }
+    online::ask(&server, DRAIN, Some(&json!({})))?;
+    printer.remark("the server is not ready any more, and still answers");
+    let answer = online::until(&server, DRAIN, LOOK_EVERY, drain.within, |state| state["may_stop"] == true)?;
+    let may_stop = answer["may_stop"] == true;
+    printer.value(&answer, |_| Ok(drained(&answer, may_stop)))?;
+    Ok(if may_stop { Exit::Done } else { Exit::No })
+}
+
+/// What a drain has done, and what it still waits for.
+fn drained(state: &Value, may_stop: bool) -> String {
+    let number = |value: &Value| grouped(value.as_u64().unwrap_or_default());
+    let quiet = Duration::from_millis(state["quiet_ms"].as_u64().unwrap_or_default());
+    let mut done = match may_stop {
+        true => format!("the server may be stopped: no request for {}", span(quiet)),
+        false => format!(
+            "the server may not be stopped yet: {} requests since the drain began, the last {} ago",
+            number(&state["requests"]),
+            span(quiet)
+        ),
+    };
+    let leases = &state["leases"];
+    if leases.is_object() {
+        let [held, returned, burned] = ["held", "returned", "burned"].map(|name| number(&leases[name]));
+        done += &format!("; of its leases {returned} units are given back, {burned} lost, {held} held");
+    }
+    match state["part_handed_over"].as_bool() {
+        Some(true) => done += "; other nodes have its part of the limits",
+        Some(false) => done += "; its part of the limits is handed over when requests cease",
+        None => {}
+    }
+    if !may_stop {
+        done += "\ntake it out of the load balancer and run this again, or end it with --undo";
+    }
+    done
 }
 
 pub(crate) fn switch(switches: &Switches, printer: &Printer) -> Result<Exit> {

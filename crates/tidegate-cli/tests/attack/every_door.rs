@@ -24,7 +24,7 @@ policies:
 const TAKE_A_BODY: usize = 6;
 
 /// All paths that are answered, and some that are not.
-const PATHS: [&str; 24] = [
+const PATHS: [&str; 25] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
@@ -39,6 +39,7 @@ const PATHS: [&str; 24] = [
     "/v1/keys/per-ip?client.ip=203.0.113.9",
     "/v1/keys/",
     "/v1/reload",
+    "/v1/drain",
     "/metrics",
     "/livez",
     "/readyz?verbose",

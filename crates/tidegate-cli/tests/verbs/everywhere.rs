@@ -3,7 +3,7 @@
 
 use crate::verbs::{Desk, sample};
 
-const VERBS: [&[&str]; 40] = [
+const VERBS: [&[&str]; 41] = [
     &["serve"],
     &["init"],
     &["config"],
@@ -36,6 +36,7 @@ const VERBS: [&[&str]; 40] = [
     &["breaker", "list"],
     &["breaker", "force-open"],
     &["ready"],
+    &["drain"],
     &["policies"],
     &["policies", "put"],
     &["policies", "show"],
@@ -64,8 +65,8 @@ fn every_verb_has_help_and_refuses_flags_it_does_not_know() {
     assert_eq!(desk.run(&["-V"]).code(0).out.lines().collect::<Vec<_>>(), [version.lines().next().unwrap()]);
 }
 
-const ASKING: [&str; 10] =
-    ["explain", "top", "stat", "tail", "why", "changes", "key", "switch", "ready", "breaker"];
+const ASKING: [&str; 11] =
+    ["explain", "top", "stat", "tail", "why", "changes", "key", "switch", "ready", "drain", "breaker"];
 
 /// Only verbs that use a server have the flags for it; for other verbs these flags would have no effect.
 #[test]
@@ -88,7 +89,7 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
     let replay = desk.run(&["replay", "--server", "http://127.0.0.1:1", "access.log"]).code(2);
     assert!(
         replay.err.contains(
-            "'--server' is an option of: config diff, explain, top, stat, tail, why, changes, key, switch, breaker, ready"
+            "'--server' is an option of: config diff, explain, top, stat, tail, why, changes, key, switch, breaker, ready, drain"
         ),
         "{replay:?}"
     );

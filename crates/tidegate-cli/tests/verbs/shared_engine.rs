@@ -3,6 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use serde_json::{Value, json};
+use tidegate_testkit::{EtcdServer, RedisServer, ZooKeeperServer, free_port};
+
 use crate::verbs::Desk;
 use crate::verbs::serve::{Serving, until};
 use crate::verbs::stores::{Redis, policies};
@@ -133,4 +136,117 @@ fn more_nodes_than_the_file_says_and_other_policies_are_told() {
     until("it has left", || members(&one) == Some(2.0) && told(&one) == [0.0, 0.0]);
     one.hears("no more nodes share the engine than store.nodes says");
     assert_eq!((one.stop(), two.stop()), (Some(0), Some(0)));
+}
+
+/// Node `one` spends a key; both say what is left of it, reset it and block it.
+fn keys_of_two_nodes(store: &str) {
+    let desk = Desk::new();
+    let policy = |share| {
+        format!(
+            "  - {{ name: {share}, share: {share}, by: [client.ip], match: {{ path: /{share} }}, limit: {{ rate: 1000/day }} }}\n"
+        )
+    };
+    let all: String = ["leased", "central", "split"].map(policy).concat();
+    desk.write(
+        "p.yaml",
+        format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\nstore: {store}\npolicies:\n{all}"),
+    );
+    let (one, two) = (Serving::start(&desk, &["-c", "p.yaml"]), Serving::start(&desk, &["-c", "p.yaml"]));
+    let (spent, new) = ("203.0.113.9", "203.0.113.1");
+    for (share, nodes) in [("leased", "all"), ("central", "all"), ("split", "this")] {
+        let check = |node: &Serving, cost: u64| {
+            let attributes = json!({ "client.ip": spent, "request.path": format!("/{share}") });
+            let body = json!({ "attributes": attributes, "cost": cost });
+            node.ask("/v1/check", Some(&body)).status().as_u16()
+        };
+        let path = |ip| format!("/v1/keys/{share}?client.ip={ip}");
+        let standing = |node: &Serving, ip| {
+            let shown: Value = serde_json::from_str(&node.text(&path(ip))).unwrap();
+            shown["standing"][0].clone()
+        };
+        let verb = |node: &Serving, words: &[&str], ip: &str| {
+            let key = format!("client.ip={ip}");
+            let words =
+                [&["key", words[0], share, "--key", &key, "--server", node.url()], &words[1..]].concat();
+            desk.run(&words)
+        };
+
+        let fresh = standing(&two, new);
+        let most = fresh["most"].as_u64().unwrap();
+        match share {
+            "leased" => {
+                assert_eq!(fresh["held_at_most"], 50, "5 % of the burst: {fresh}");
+                assert_eq!((most, &fresh["remaining"]), (1000, &json!(950)), "{fresh}");
+                let got = verb(&two, &["get"], new).code(0).out;
+                assert!(got.contains("950 of 1,000, nodes hold up to 50 "), "{got}");
+            }
+            "central" => assert_eq!((most, &fresh["remaining"]), (1000, &json!(1000)), "{fresh}"),
+            _ => {
+                assert!(most < 1000 && fresh["remaining"] == most, "a part of the limit: {fresh}");
+                let got = verb(&two, &["get"], new).code(0).out;
+                assert!(got.contains(&format!("{most} of {most} on this node ")), "{got}");
+            }
+        }
+        assert_eq!(fresh["nodes"], nodes, "{fresh}");
+        let untouched = verb(&two, &["reset"], new).code(1).out;
+        assert!(untouched.contains("nothing was changed"), "{share}: {untouched}");
+
+        for cost in [100, 10, 1] {
+            while check(&one, cost) == 200 {}
+        }
+        let there = standing(&one, spent);
+        assert!(there["remaining"] == 0 && there["reset_after_ms"].as_u64() > Some(0), "{there}");
+        let here = standing(&two, spent);
+        let seen = if nodes == "all" { json!(0) } else { here["most"].clone() };
+        assert_eq!((&here["remaining"], &here["nodes"]), (&seen, &json!(nodes)), "{share}: {here}");
+        assert_eq!(check(&two, 1), if nodes == "all" { 429 } else { 200 }, "{share}");
+
+        let reset = verb(&one, &["reset", "-o", "json"], spent).code(0).json();
+        assert_eq!(reset["nodes"], nodes, "{reset}");
+        assert_eq!(check(&one, 1), 200, "{share}");
+        until("the other node knows", || check(&two, 1) == 200);
+
+        let blocked = verb(&one, &["block", "--for", "1h"], spent).code(0);
+        assert!(
+            blocked.err.contains("of this node alone: other nodes do not have this block"),
+            "{blocked:?}"
+        );
+        assert_eq!((check(&one, 1), check(&two, 1)), (403, 200), "{share}");
+        let elsewhere = verb(&two, &["unblock"], spent).code(1);
+        assert!(elsewhere.err.contains("other nodes have blocks of their own"), "{elsewhere:?}");
+        assert_eq!(check(&one, 1), 403);
+        verb(&one, &["unblock"], spent).code(0);
+        assert_eq!(check(&one, 1), 200);
+    }
+    assert_eq!((one.stop(), two.stop()), (Some(0), Some(0)));
+}
+
+#[test]
+fn a_key_is_shown_reset_and_blocked_over_redis() {
+    let Some(redis) = RedisServer::start(&[]) else { return };
+    keys_of_two_nodes(&format!("{{ kind: redis, url: 'redis://{}', nodes: 2 }}", redis.addr()));
+    // While the engine is gone, what a node grants by itself is no standing of the key.
+    let desk = Desk::new();
+    let gone = free_port();
+    let store = format!("{{ kind: redis, url: 'redis://127.0.0.1:{gone}', nodes: 2 }}");
+    desk.write("p.yaml", policies(&store, "share: central"));
+    let node = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(node.statuses("203.0.113.9", 2), [200; 2]);
+    let shown: Value = serde_json::from_str(&node.text("/v1/keys/per-ip?client.ip=203.0.113.9")).unwrap();
+    assert_eq!(shown["standing"], Value::Null, "{shown}");
+    assert_eq!(node.stop(), Some(0));
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn a_key_is_shown_reset_and_blocked_over_etcd() {
+    let Some(etcd) = EtcdServer::start(&[]) else { return };
+    keys_of_two_nodes(&format!("{{ kind: etcd, url: '{}', nodes: 2 }}", etcd.url()));
+}
+
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_key_is_shown_reset_and_blocked_over_zookeeper() {
+    let Some(zookeeper) = ZooKeeperServer::start() else { return };
+    keys_of_two_nodes(&format!("{{ kind: zookeeper, url: 'zookeeper://{}', nodes: 2 }}", zookeeper.addr()));
 }

@@ -42,7 +42,7 @@ pub(super) struct Return {
 }
 
 impl LeasedState {
-    /// Returns the draw under way, or a new one; `None` if there is no room. `request` is the cost of a waiting request
+    /// Returns the draw under way, or a new one; `None` if there is no room, or nothing is drawn any more. `request` is the cost of a waiting request
     /// and what it has to leave to higher priorities; `None` is a draw ahead of need.
     pub(super) fn drawing(
         self: &Arc<Self>,
@@ -53,6 +53,10 @@ impl LeasedState {
     ) -> Option<Drawing> {
         if entry.lease.is_drawing() {
             return entry.drawing.clone();
+        }
+        // Relaxed: a draw more or less makes no difference.
+        if !self.draws.load(Ordering::Relaxed) {
+            return None;
         }
         let draw = entry.lease.draw(
             request,

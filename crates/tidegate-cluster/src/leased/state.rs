@@ -1,7 +1,7 @@
 //! The state that the clones of a leased store share: the engine, the terms, the table of keys, and what is counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -23,6 +23,8 @@ pub(super) struct LeasedState {
     pub(super) terms: AllTerms,
     pub(super) table: LeaseTable,
     pub(super) background: Background,
+    /// Whether units are drawn.
+    pub(super) draws: AtomicBool,
     pub(super) counts: LeaseCounters,
     /// How long the engine takes to answer, in nanoseconds.
     pub(super) round_trip: AtomicU64,

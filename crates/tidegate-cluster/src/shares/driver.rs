@@ -155,11 +155,13 @@ impl Driver {
         move || status.lock().clone()
     }
 
-    /// Runs until `over` completes, and then leaves, so that others get this node's part at once.
+    /// Runs until `over` completes, and then leaves, so that others get this node's part at once. Run again, it joins
+    /// again.
     ///
     /// # Cancel safety
-    /// If dropped, this node gives up its part at once; the others get it when the engine forgets this node.
-    pub async fn run(mut self, over: impl Future<Output = ()> + Send) {
+    /// If the driver is dropped, this node gives up its part at once; the others get it when the engine forgets this
+    /// node.
+    pub async fn run(&mut self, over: impl Future<Output = ()> + Send) {
         let mut over = Box::pin(over);
         loop {
             let next = {
@@ -182,6 +184,8 @@ impl Driver {
         let leaves = self.coordinator.leave();
         let _ = self.wait_until(until, leaves).await;
         let _ = self.give_away(until).await;
+        (self.state.joined, self.state.turn) = (None, None);
+        self.show();
     }
 
     /// Writes that this node, which uses its part no longer, holds nothing: all others read it at once. The next that
@@ -525,9 +529,9 @@ mod tests {
             let (mood, calls) = (Arc::new(Mutex::new(Mood::Well)), Arc::<AtomicU64>::default());
             let failing =
                 Failing { inner: cluster.node(), mood: Arc::clone(&mood), calls: Arc::clone(&calls) };
-            let driver = Driver::new(Arc::new(failing), clock.clone(), "a", Division::among(2), || 0);
+            let mut driver = Driver::new(Arc::new(failing), clock.clone(), "a", Division::among(2), || 0);
             let (part, status) = (driver.part(), Box::new(driver.status()));
-            let run = Box::pin(driver.run(std::future::pending()));
+            let run = Box::pin(async move { driver.run(std::future::pending()).await });
             Self { clock, cluster, mood, calls, part, status, run }
         }
 

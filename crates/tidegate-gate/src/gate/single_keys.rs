@@ -14,7 +14,8 @@ use super::waits::{Asking, InFlight, Waits};
 use crate::policy::{PolicySet, Share};
 use tidegate_limits::Precision;
 use tidegate_limits::store::{
-    BreakerView, Charge, Executed, Execution, Handling, Op, Step, StepAnswer, StepClock, StoreError,
+    BreakerView, Charge, DecidedBy, Executed, Execution, Handling, Op, Step, StepAnswer, StepClock,
+    StoreError,
 };
 
 /// Single keys of a gate's stores, see [`Gate::keys`].
@@ -48,7 +49,7 @@ impl<'g> Keys<'g> {
     /// Takes one round trip if that store is an engine.
     ///
     /// # Errors
-    /// [`StoreError`] if the store did not answer, or the word has no store.
+    /// [`StoreError`] if the store did not answer, also if a fallback stands in for it, or the word has no store.
     ///
     /// # Cancel safety
     /// Changes nothing, so it may be dropped at any time.
@@ -61,6 +62,10 @@ impl<'g> Keys<'g> {
         let (tag, charges) = (self.0.routes.tag(store, charge.key), [charge]);
         let look = Step { tag, clock: StepClock::Engine, ..Step::new(self.0.time.now(), Op::Peek, &charges) };
         let looked = self.0.ask(store, &look, Waits::Yes).await.unwrap_or(Err(StoreError::MustWait))?;
+        if looked.by == DecidedBy::Fallback {
+            // It counts what was charged since the store is gone, and nothing of before.
+            return Err(StoreError::Unavailable { reason: "a fallback stands in for it".to_owned() });
+        }
         Ok(looked.lines.first().map(|line| line.decision.standing))
     }
 

@@ -10,7 +10,7 @@ fn nodes_read_each_other_until_they_leave_or_are_silent_for_ten_seconds() {
     let names = (options.clone(), options.clone());
     let (one, two) = (connect(&runtime, names.0), connect(&runtime, names.1));
     let tell = |store: &tidegate_redis::RedisStore, node: &str, report: &str| {
-        let mut all = runtime.block_on(store.exchange_reports(node, report)).unwrap();
+        let mut all = runtime.block_on(store.exchange_reports(node, report)).unwrap().nodes;
         all.sort_unstable();
         all
     };
@@ -34,9 +34,25 @@ fn reports_are_of_one_namespace_and_a_foreign_value_is_an_error() {
     let runtime = runtime();
     let (one, other) =
         (connect(&runtime, options(&server)), connect(&runtime, options(&server).namespace("taken")));
-    assert_eq!(runtime.block_on(one.exchange_reports("1", "a")).unwrap(), ["a"]);
-    assert_eq!(runtime.block_on(other.exchange_reports("1", "b")).unwrap(), ["b"]);
+    assert_eq!(runtime.block_on(one.exchange_reports("1", "a")).unwrap().nodes, ["a"]);
+    assert_eq!(runtime.block_on(other.exchange_reports("1", "b")).unwrap().nodes, ["b"]);
     server.ask(&["SET", "tg:1:{taken:0}:nodes", "x"]);
     let error = runtime.block_on(other.exchange_reports("1", "b")).unwrap_err().to_string();
     assert!(error.contains("WRONGTYPE"), "{error}");
+}
+
+#[test]
+fn a_report_tells_how_busy_the_server_is() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    let look = || runtime.block_on(store.exchange_reports("1", "a")).unwrap();
+    let before = look();
+    assert!(before.memory > 0.0 && before.memory < 0.1, "of all of the machine: {before:?}");
+    server.ask(&["CONFIG", "SET", "maxmemory", "5000000"]);
+    let part = look().memory;
+    assert!(part > 0.1 && part < 1.0, "{part} of 5 MB");
+    server.ask(&["EVAL", "for i=1,30000000 do end", "0"]);
+    let after = look();
+    assert!(after.processor > before.processor, "{before:?} {after:?}");
 }

@@ -14,18 +14,20 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tidegate::clock::Clock;
 use tidegate::cluster::shares::Status;
-use tidegate::cluster::{Coordinator, OwnReport};
+use tidegate::cluster::{Coordinator, OwnReport, Part};
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share, policy_of_key};
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
+use tidegate::store::leased::LeaseHealth;
 use tidegate::store::{
     CapacityError, Caps, Charge, Executed, Execution, Fallback, Home, Later, Occupancy, Op, Step, StepAnswer,
     Store, StoreError,
 };
 use tidegate::{Cost, Quota, Tick, visible};
+use tidegate_core::Standing;
 
 pub(crate) use self::roster::{Nodes, REPORTS_EVERY, Seen};
 pub(super) use self::shared_gate::shared_gate;
-use self::shared_gate::{EngineSharing, LoggedProblems};
+use self::shared_gate::{EngineSharing, LoggedProblems, Presence};
 use self::timed_store::TimedStore;
 use super::Base;
 use crate::events::Events;
@@ -163,6 +165,34 @@ impl Storage {
         }
     }
 
+    /// Stops drawing units ahead, or goes on.
+    pub(crate) fn draw_ahead(&self, draws: bool) {
+        if let Some(shared) = &self.shared {
+            shared.leased.draw_ahead(draws);
+        }
+    }
+
+    /// Returns the health of the leases; `None` where nothing is drawn ahead.
+    pub(crate) fn lease_health(&self) -> Option<LeaseHealth> {
+        Some(self.shared.as_ref()?.leased.health())
+    }
+
+    /// Leaves the agreement on parts, so that others get this node's part.
+    pub(crate) fn hand_over(&self) {
+        self.be(Presence::Away);
+    }
+
+    /// Joins the agreement on parts again.
+    pub(crate) fn join_again(&self) {
+        self.be(Presence::Member);
+    }
+
+    fn be(&self, presence: Presence) {
+        if let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) {
+            member.presence.send_replace(presence);
+        }
+    }
+
     /// Returns leased units, ends the membership, and writes the counters for the last time. Called when no more
     /// requests come. Returns whether all counters are kept; if not, the log has said why.
     pub(crate) async fn close(&self) -> bool {
@@ -172,9 +202,9 @@ impl Storage {
             if let Some(nodes) = &shared.nodes {
                 let _ = tokio::time::timeout(LEAVES_WITHIN, nodes.leave()).await;
             }
-            let leaving = shared.member.as_ref().and_then(|member| member.leaves.lock().take());
-            if let Some((leaves, task)) = leaving {
-                let _ = leaves.send(());
+            self.be(Presence::Over);
+            let leaving = shared.member.as_ref().and_then(|member| member.task.lock().take());
+            if let Some(task) = leaving {
                 // If the engine does not answer now, the other nodes notice by themselves that this one has gone.
                 let _ = tokio::time::timeout(LEAVES_WITHIN, task).await;
             }
@@ -244,6 +274,60 @@ impl Storage {
                 && shared.fleet.share_used(policy) == Share::Central
         };
         policies.policies().iter().filter(is_central).map(|policy| policy.name.as_str()).collect()
+    }
+
+    /// Returns whether nodes share an engine.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Returns of which nodes the counters of a policy are: `all`, those of this `region`, or `this` one; `None` where
+    /// nodes do not share an engine.
+    pub(crate) fn nodes_counted(&self, policy: &Policy) -> Option<&'static str> {
+        let shared = self.shared.as_ref()?;
+        Some(match shared.fleet.share_used(policy) {
+            Share::Leased | Share::Central if self.region().is_some() => "region",
+            Share::Leased | Share::Central => "all",
+            Share::Split | Share::Local => "this",
+        })
+    }
+
+    /// Returns the most units of a key that nodes may hold besides those that its standing has; `None` where they draw
+    /// none ahead.
+    pub(crate) fn held_at_most(
+        &self,
+        policy: &Policy,
+        quota: &Arc<Quota>,
+        standing: &Standing,
+    ) -> Option<u64> {
+        /// Up to this distance nodes hold no more than their parts of the engine's reserve.
+        const NEAR: Duration = Duration::from_millis(2);
+        let shared = self.shared.as_ref()?;
+        let held = shared.fleet.held_together(policy, quota)?;
+        let missing = standing.limit.saturating_sub(standing.remaining);
+        Some(if shared.leased.round_trip() > NEAR { held.max(missing) } else { held })
+    }
+
+    /// Says how far the engine is, which nodes share it, and what may pass beyond a limit without it; empty if no nodes
+    /// share one.
+    pub(super) fn fleet_in_words(&self, policies: &PolicySet) -> String {
+        let Some(shared) = &self.shared else { return String::new() };
+        let mut words = Vec::new();
+        if let Some(seen) = self.nodes().map(Nodes::seen).filter(|seen| seen.members > 0) {
+            let (ms, most) = (seen.round_trip.as_secs_f64() * 1e3, shared.fleet.nodes);
+            words.push(format!("answers in {ms:.1} ms, {} of {most} nodes", seen.members));
+        }
+        if let Some(status) = self.membership() {
+            let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
+            words.push(format!("this node has {part:.1} % of what is split"));
+        }
+        let excess = policies.policies().iter().filter_map(|policy| shared.fleet.possible_excess(policy));
+        let excess = excess.fold(0.0, f64::max);
+        words.push(match excess {
+            _ if excess.is_infinite() => "without it limits are open".to_owned(),
+            _ => format!("without it up to {excess:.0} units beyond a limit pass here"),
+        });
+        words.join(", ")
     }
 
     /// Returns the region of this node; `None` where regions do not agree on parts.
@@ -335,6 +419,10 @@ impl Storage {
         }
         if let Some(seen) = &nodes {
             stores::show_other_policies(registry, seen.others().len());
+            // Else it has not answered.
+            if seen.members > 0 {
+                stores::show_load(registry, seen.load);
+            }
         }
         if status.is_none() && nodes.is_none() {
             return;

@@ -238,6 +238,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/signals/{name}" => switches::report(app, request).await,
         "/v1/switches" => Ok(switches::list(app)),
         "/v1/switches/{name}" => switches::put(app, request, named(path)).await,
+        "/v1/drain" => Ok(operations::drain(app, &method, request.headers())),
         "/v1/reload" => operations::reload(app, request.headers()).await,
         "/version" => Ok(operations::version()),
         "/config.schema.json" => Ok(operations::schema()),

@@ -14,6 +14,7 @@ use tidegate::store::{Op, Store};
 
 use super::labels::{PolicyLabel, label_sets, words};
 use super::new_series;
+use crate::stores::EngineLoad;
 
 /// The series about the state of one store.
 #[derive(Debug)]
@@ -173,6 +174,21 @@ pub(crate) fn show_engine(registry: &mut Registry, engine: &dyn Store) {
     ] {
         registry.register(name, help, ConstCounter::new(count));
     }
+}
+
+/// Registers how busy an engine is.
+pub(crate) fn show_load(registry: &mut Registry, load: EngineLoad) {
+    registry.register(
+        "store_memory_ratio",
+        "Used part of Redis's maxmemory, or of its machine; in a cluster of one master",
+        ConstGauge::new(load.memory),
+    );
+    registry.register_with_unit(
+        "store_processor",
+        "Processor time of Redis's main thread; in a cluster of one master",
+        Unit::Seconds,
+        ConstCounter::new(load.processor.as_secs_f64()),
+    );
 }
 
 pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {

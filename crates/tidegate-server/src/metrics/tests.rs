@@ -66,6 +66,7 @@ mod page {
     use super::super::*;
     use crate::metrics::admitted_share::Judge;
     use crate::metrics::protection::FollowedRate;
+    use crate::stores::EngineLoad;
 
     /// Returns the text of all metrics that a server can have.
     fn everything() -> String {
@@ -114,6 +115,7 @@ mod page {
             stores::show_agreement(registry, true);
             stores::show_members(registry, false, 1);
             stores::show_other_policies(registry, 0);
+            stores::show_load(registry, EngineLoad::default());
             stores::show_policies(registry, &MemberReport::default());
             protection::show_unknown_costs(registry, [("a.b.c", CostErrors::default())].into_iter());
             admitted_share::show(registry, [("a.b.c", &*judge)].into_iter());
@@ -233,8 +235,10 @@ mod page {
         ("tidegate_store_up", "stores/README.md#a-store-on-disk"),
         ("tidegate_store_clock_set_back_total", "stores/README.md#the-bound-of-each-fault"),
         ("tidegate_store_losses_total", "stores/engines.md#after-a-loss"),
-        ("tidegate_lease_outstanding_units", "stores/nodes.md#leases"),
-        ("tidegate_policy_possible_excess_units", "stores/README.md#error-bounds"),
+        ("tidegate_store_memory_ratio", "stores/operating.md"),
+        ("tidegate_store_processor_seconds_total", "stores/operating.md"),
+        ("tidegate_lease_outstanding_units", "stores/operating.md"),
+        ("tidegate_policy_possible_excess_units", "stores/operating.md"),
         ("tidegate_cluster_policies_version", "stores/README.md#policies-shared-by-all-nodes"),
     ];
 

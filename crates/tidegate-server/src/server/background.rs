@@ -105,6 +105,7 @@ impl Background {
             every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 every.tick().await;
+                handle.app.drain.go_on(&handle.app.decider);
                 handle.app.decider.storage.tell_membership();
                 handle.app.decider.storage.tidy_leases().await;
             }

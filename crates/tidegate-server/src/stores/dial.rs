@@ -15,7 +15,7 @@ use tidegate::store::{
     Caps, Executed, Execution, Home, Later, Occupancy, Step, StepAnswer, Store, StoreError,
 };
 
-use super::opened::{OpenStoreError, Roster};
+use super::opened::{OpenStoreError, Reported, Roster};
 
 /// The time between two attempts, as for checking whether a lost engine is back.
 const EVERY: Duration = Duration::from_secs(1);
@@ -182,7 +182,7 @@ impl Store for Dialling {
 }
 
 impl Roster for Dialling {
-    fn exchange(&self, node: &str, report: &str) -> Later<Result<Vec<String>, StoreError>> {
+    fn exchange(&self, node: &str, report: &str) -> Later<Result<Reported, StoreError>> {
         match self.0.reached.get().and_then(|engine| engine.roster.as_deref()) {
             Some(roster) => roster.exchange(node, report),
             None => Box::pin(std::future::ready(Err(self.0.unavailable()))),

@@ -53,7 +53,23 @@ pub(crate) struct Sharing {
 /// An engine that does not coordinate its nodes, where each tells the others of itself.
 pub(crate) trait Roster: Debug + Send + Sync {
     /// Writes this node's report, an empty one to leave. Returns those of all nodes of the last ten seconds.
-    fn exchange(&self, node: &str, report: &str) -> Later<Result<Vec<String>, StoreError>>;
+    fn exchange(&self, node: &str, report: &str) -> Later<Result<Reported, StoreError>>;
+}
+
+/// What the nodes of an engine report, and how busy it is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reported {
+    pub(crate) nodes: Vec<String>,
+    pub(crate) load: EngineLoad,
+}
+
+/// How busy an engine is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EngineLoad {
+    /// The used part of the memory that it may use.
+    pub(crate) memory: f64,
+    /// The processor time of the thread that executes all calls, since its start.
+    pub(crate) processor: Duration,
 }
 
 /// A region that divides the limits with others, each with its own engine.

@@ -7,7 +7,7 @@ use tidegate::store::{AfterLoss, Caps, Later, StoreError};
 use tidegate_redis::{ConnectError, RedisOptions, RedisStore};
 
 use super::dial::{Attempt, Dial, Dialled, Failed};
-use super::opened::{OpenStoreError, Roster};
+use super::opened::{EngineLoad, OpenStoreError, Reported, Roster};
 use super::password;
 
 const KIND: &str = "redis";
@@ -84,9 +84,13 @@ fn dialled(store: RedisStore) -> Dialled {
 }
 
 impl Roster for RedisStore {
-    fn exchange(&self, node: &str, report: &str) -> Later<Result<Vec<String>, StoreError>> {
+    fn exchange(&self, node: &str, report: &str) -> Later<Result<Reported, StoreError>> {
         let (store, node, report) = (self.clone(), node.to_owned(), report.to_owned());
-        Box::pin(async move { store.exchange_reports(&node, &report).await })
+        Box::pin(async move {
+            let reports = store.exchange_reports(&node, &report).await?;
+            let load = EngineLoad { memory: reports.memory, processor: reports.processor };
+            Ok(Reported { nodes: reports.nodes, load })
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use h2::{RecvStream, SendStream};
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use tidegate_server::Stopped;
 use tokio::net::TcpStream;
 
@@ -64,6 +64,13 @@ async fn who_watches_is_told_at_once_and_when_the_server_drains() {
     assert_eq!((all.next().await, one.next().await, none.next().await), (Some(1), Some(1), Some(3)));
     let no_message = client.call(WATCH, &[], framed(b"\xff")).await.unwrap();
     assert_eq!(no_message.code, Some(13), "{no_message:?}");
+    // An operator takes the server out, and back again.
+    for (method, says) in [(Method::POST, 2), (Method::DELETE, 1)] {
+        let token = [("x-tidegate-token", "a-token-of-many-letters")];
+        let changed = super::running::send(server.addr, method, "/v1/drain", &token, "").await;
+        assert_eq!(changed.status, 200);
+        assert_eq!((all.next().await, one.next().await), (Some(says), Some(says)));
+    }
     server.handle.stop();
     assert_eq!((all.next().await, one.next().await), (Some(2), Some(2)));
     for watcher in [all, one, none] {

@@ -359,6 +359,8 @@ fn health(seen: &Value, now: u64) -> Markup {
                     dd { (cut(text(&seen["store"]["kind"]), 40)) ", " @match seen["store"]["away"].as_str() {
                         None => { (mark(Mark::Usual)) " ok" },
                         Some(why) => strong class="bad" { (mark(Mark::Trouble)) " away: " (cut(why, 500)) },
+                    } @if let Some(fleet) = seen["store"]["fleet"].as_str().filter(|fleet| !fleet.is_empty()) {
+                        ": " (cut(fleet, 200))
                     } }
                 }
                 div {
@@ -465,7 +467,7 @@ mod tests {
 
     fn idle() -> Value {
         json!({
-            "at": "2027-01-15T08:00:00Z", "configuration": { "number": 1 }, "store": { "kind": "memory", "away": "it <b>fell</b>" },
+            "at": "2027-01-15T08:00:00Z", "configuration": { "number": 1 }, "store": { "kind": "memory", "away": "it <b>fell</b>", "fleet": "2 of <3> nodes" },
             "history": { "on_disk": false }, "dropped": 3, "quiet": 2, "policies": [],
             "requests": { "per_second": { "allowed": 0.0, "denied": 0.0 }, "refused_share": null, "usual": null, "line": [] },
             "deciding": {}, "verdict": { "level": "unknown", "text": "no request yet" },
@@ -486,6 +488,7 @@ mod tests {
         for part in [
             "Not known yet",
             "away: it &lt;b&gt;fell",
+            "2 of &lt;3&gt; nodes",
             "3 decisions were not counted",
             "Breakers cannot be shown",
             "in memory",

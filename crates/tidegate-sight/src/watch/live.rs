@@ -112,7 +112,7 @@ impl Shown<'_> {
             "at": rfc3339(state.second),
             "started": rfc3339(state.started),
             "configuration": { "number": number, "since": rfc3339(since) },
-            "store": { "kind": vitals.store, "away": vitals.store_away.as_deref() },
+            "store": { "kind": vitals.store, "away": vitals.store_away.as_deref(), "fleet": vitals.fleet },
             "requests": {
                 "per_second": {
                     "allowed": rate(ServerSeries::Allowed),

@@ -77,6 +77,7 @@ fn a_second_of_events_is_seen_in_the_overview_and_in_the_history() {
         in_flight: 3,
         durations: vec![(1_000, 50), (2_000, 50), (u64::MAX, 0)],
         store: "disk",
+        fleet: "2 of 3 nodes".to_owned(),
         configuration: (18, Tick::from_secs(NOW - 60)),
         ..Vitals::default()
     };
@@ -86,7 +87,7 @@ fn a_second_of_events_is_seen_in_the_overview_and_in_the_history() {
     let overview = read(&watch, "/v1/overview", "w=1m");
     assert_eq!(overview["at"], "2027-01-15T08:00:01Z");
     assert_eq!(overview["configuration"]["number"], 18);
-    assert_eq!(overview["store"], json!({ "kind": "disk", "away": null }));
+    assert_eq!(overview["store"], json!({ "kind": "disk", "away": null, "fleet": "2 of 3 nodes" }));
     let requests = &overview["requests"];
     assert_eq!(
         requests["per_second"],

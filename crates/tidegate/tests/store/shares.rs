@@ -47,7 +47,7 @@ impl Cluster {
     fn start(&mut self) {
         let asked: Arc<std::sync::OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>> = Arc::default();
         let demand = Arc::clone(&asked);
-        let driver = Driver::new(
+        let mut driver = Driver::new(
             self.cluster.node(),
             self.clock.clone(),
             format!("node {}", self.nodes.len()),
@@ -58,7 +58,7 @@ impl Cluster {
         let store = Split::new(MemoryStore::with_capacity(64).unwrap(), part.clone());
         let _ = asked.set(Box::new(store.demand()));
         let status = Box::new(driver.status());
-        let run: Later<()> = Box::pin(driver.run(std::future::pending()));
+        let run: Later<()> = Box::pin(async move { driver.run(std::future::pending()).await });
         self.nodes.push(Node { store, part, status, run, due: self.clock.now() });
     }
 

@@ -11,7 +11,7 @@ use tidegate::clock::{Clock as _, SystemClock};
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share};
 use tidegate::visible;
 
-use crate::stores::Roster;
+use crate::stores::{EngineLoad, Roster};
 
 /// How often nodes report: a report is forgotten after ten seconds.
 pub(crate) const REPORTS_EVERY: Duration = Duration::from_secs(3);
@@ -39,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) members: usize,
     /// How long the engine took to answer.
     pub(crate) round_trip: Duration,
+    /// How busy the engine is.
+    pub(crate) load: EngineLoad,
     /// The names of nodes whose policies are others than this one's, and how often in a row there were some.
     others: (Vec<String>, u32),
     /// How often in a row there were more nodes than the file says.
@@ -107,9 +109,9 @@ impl Nodes {
         let now = {
             let mut seen = self.seen.lock();
             match reports {
-                Ok(reports) => {
-                    seen.round_trip = SystemClock::new().now().since(asked);
-                    seen.take(&reports, self.most);
+                Ok(reported) => {
+                    (seen.round_trip, seen.load) = (SystemClock::new().now().since(asked), reported.load);
+                    seen.take(&reported.nodes, self.most);
                 }
                 Err(error) => {
                     (seen.members, seen.failures) = (0, seen.failures.saturating_add(1));

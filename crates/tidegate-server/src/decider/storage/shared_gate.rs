@@ -29,7 +29,7 @@ use tidegate::store::{
     Executed, Execution, Later, Leased, MemoryStore, Occupancy, Op, Regional, Split, Step, StepAnswer, Store,
 };
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::OnFirstUse;
@@ -59,8 +59,19 @@ pub(super) struct Membership {
     pub(super) report: cluster::OwnReport,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) cluster_policies: bool,
-    /// Ends the membership, and the task that maintains it.
-    pub(super) leaves: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+    pub(super) presence: watch::Sender<Presence>,
+    /// Maintains the membership, until it is over.
+    pub(super) task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Whether this node is a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Member,
+    /// It has left, and may join again.
+    Away,
+    /// It has left for good.
+    Over,
 }
 
 /// The problems of a membership that the log reports.
@@ -144,11 +155,23 @@ impl Membership {
         let asked = demand.clone();
         let (demanded, division) = (move || asked.units(), Division::among(most));
         let region = sharing.region.as_ref().map(|region| region.name.clone());
-        let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded)
+        let mut driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded)
             .in_region(region.as_deref().unwrap_or_default());
         let (part, status, report) = (driver.part(), Box::new(driver.status()), driver.own_report());
-        let (leaves, over) = oneshot::channel();
-        let task = Handle::current().spawn(driver.run(async move { drop(over.await) }));
+        let presence = watch::Sender::new(Presence::Member);
+        let mut wanted = presence.subscribe();
+        let task = Handle::current().spawn(async move {
+            loop {
+                let mut seen = wanted.clone();
+                // An error means that the server is gone.
+                driver.run(async move { drop(seen.wait_for(|now| *now != Presence::Member).await) }).await;
+                let next = wanted.wait_for(|now| *now != Presence::Away).await;
+                if next.is_ok_and(|next| *next == Presence::Member) {
+                    continue;
+                }
+                break;
+            }
+        });
         let member = Self {
             status,
             region,
@@ -157,7 +180,8 @@ impl Membership {
             report,
             clock: Arc::clone(clock),
             cluster_policies: sharing.cluster_policies,
-            leaves: Mutex::new(Some((leaves, task))),
+            presence,
+            task: Mutex::new(Some(task)),
         };
         Some((member, part))
     }

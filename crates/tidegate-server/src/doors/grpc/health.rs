@@ -1,7 +1,7 @@
 //! `grpc.health.v1`: whether to send calls here, as `/readyz`.
 //!
-//! `Check` answers once. `Watch` answers at once and when that changes, once in the life of a server: when it drains.
-//! Then the call ends.
+//! `Check` answers once. `Watch` answers at once and when that changes: when an operator drains the server, undoes that,
+//! or it stops. Then the call ends.
 //!
 //! # Source
 //! "gRPC Health Checking Protocol"; `reflection/health.proto`.
@@ -15,7 +15,6 @@ use super::counts::OpenCall;
 use super::framing::{self, Code, Status};
 use super::reading::{Answers, over};
 use crate::app::App;
-use crate::connections::Phase;
 use crate::options::Timeouts;
 
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -91,30 +90,42 @@ pub(super) async fn watch(
     timeouts: Timeouts,
 ) {
     let Some(mut answers) = Answers::begin(respond, timeouts.unread) else { return };
-    let first = status(app, service);
-    if answers.send(body(first)).await.is_err() {
-        return;
-    }
-    let changed = open.wait_for(async {
-        tokio::select! {
-            biased;
-            () = answers.caller_gone() => None,
-            ended = over(app, deadline) => Some(ended),
+    let mut readiness = app.drain.readiness();
+    let mut said = None;
+    loop {
+        let now = status(app, service);
+        if said != Some(now) && answers.send(body(now)).await.is_err() {
+            return;
         }
-    });
-    let Some(ended) = changed.await else { return };
-    let last = status(app, service);
-    if last != first && answers.send(body(last)).await.is_err() {
-        return;
+        said = Some(now);
+        let changed = open.wait_for(async {
+            tokio::select! {
+                biased;
+                () = answers.caller_gone() => None,
+                ended = over(app, deadline) => Some(Some(ended)),
+                // An error means that the server is gone.
+                _ = readiness.changed() => Some(None),
+            }
+        });
+        match changed.await {
+            None => return,
+            Some(None) => {}
+            Some(Some(ended)) => {
+                let last = status(app, service);
+                if said != Some(last) && answers.send(body(last)).await.is_err() {
+                    return;
+                }
+                return answers.end(ended);
+            }
+        }
     }
-    answers.end(ended);
 }
 
 fn status(app: &App, service: &str) -> ServingStatus {
     if !SERVICES.contains(&service) {
         return ServingStatus::ServiceUnknown;
     }
-    if app.phase() == Phase::Serving { ServingStatus::Serving } else { ServingStatus::NotServing }
+    if app.is_ready() { ServingStatus::Serving } else { ServingStatus::NotServing }
 }
 
 fn body(status: ServingStatus) -> Bytes {

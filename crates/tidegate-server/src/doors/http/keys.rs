@@ -110,14 +110,18 @@ pub(crate) async fn reset(
     let digest = app.redact.key(&live.set, words, &key, false);
     let told = || format!("{}: {digest} is reset", visible::name(&words.name));
     app.decider.tell_change("key", token, "", told);
-    Ok(json::shown(&json!({
+    let mut answer = json!({
         "policy": words.name,
         "key": digest,
         "reset": true,
         "unblocked": unblocked,
         "places_forgotten": places,
         "breakers_still_forced": still_forced,
-    })))
+    });
+    if let Some(nodes) = app.decider.storage.nodes_counted(words) {
+        answer["nodes"] = nodes.into();
+    }
+    Ok(json::shown(&answer))
 }
 
 /// Reads the key of a policy from parameters: the attributes that its `by` names.

@@ -184,6 +184,7 @@ mod tests {
         ("/v1/lab", "#the-lab"),
         ("/ui/", "#sight"),
         ("/v1/reload", "#reload"),
+        ("/v1/drain", "stores/operating.md#take-a-node-away"),
         ("/livez", "#health"),
         ("/readyz", "#health"),
         ("/healthz", "#health"),

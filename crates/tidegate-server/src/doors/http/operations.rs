@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
 use tidegate::cluster::Part;
 use tidegate::policy::Mode;
@@ -14,7 +14,6 @@ use super::routes::Query;
 use crate::active_config::ActiveConfig;
 use crate::app::App;
 use crate::body::{self, Response, json};
-use crate::connections::Phase;
 use crate::decider::{Nodes, Outage};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
@@ -39,7 +38,7 @@ pub(crate) fn readyz(
     may_read: impl FnOnce() -> bool,
 ) -> Result<Response, Problem> {
     let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
-    let serving = app.phase() == Phase::Serving;
+    let serving = app.is_ready();
     let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !verbose {
         return Ok(body::text(status, if serving { "ok\n" } else { "draining\n" }));
@@ -149,12 +148,14 @@ fn checks(app: &App, serving: bool) -> String {
         .storage
         .cluster_policies()
         .map_or_else(String::new, |_| policies_line(&app.reload.taken()));
+    let drained =
+        if app.drain.is_ready() { "" } else { ": drained by an operator; `tidegate drain --undo` ends that" };
     let tls = app
         .certificates
         .as_ref()
         .map_or_else(String::new, |certificates| format!("\n{}", certificates.describe()));
     format!(
-        "{} serving\n{config}{policies}{unmet}{unread}{blocks}\n{store}{lent}{reported}{nodes}{far}{tls}\n[+] {} requests in flight\n{}\n",
+        "{} serving{drained}\n{config}{policies}{unmet}{unread}{blocks}\n{store}{lent}{reported}{nodes}{far}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Does not count this request.
         app.requests_in_flight().saturating_sub(1),
@@ -359,6 +360,33 @@ pub(crate) async fn reload(app: &App, headers: &HeaderMap) -> Result<Response, P
             Err(problem.with("diagnostics", refused.diagnostics))
         }
     }
+}
+
+/// `/v1/drain`: takes this node out while it still answers (`POST`), undoes that (`DELETE`), or says how far it is.
+pub(crate) fn drain(app: &App, method: &Method, headers: &HeaderMap) -> Response {
+    let token = app.access.name_of(headers).unwrap_or_default();
+    let changed = |what: &str| app.decider.tell_change("change", &token, "", || what.to_owned());
+    match *method {
+        Method::POST if app.drain.begin(&app.decider) => changed("this node is drained"),
+        Method::DELETE if app.drain.undo(&app.decider) => changed("this node is no longer drained"),
+        _ => {}
+    }
+    let Some(state) = app.drain.state(&app.decider) else {
+        return json::shown(&json!({ "drained": false }));
+    };
+    let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let leases = state
+        .leases
+        .map(|leases| json!({ "held": leases.held, "returned": leases.returned, "burned": leases.burned }));
+    json::shown(&json!({
+        "drained": true,
+        "since": moment(state.since, Duration::ZERO),
+        "quiet_ms": ms(state.quiet),
+        "requests": state.requests,
+        "leases": leases,
+        "part_handed_over": state.handed_over,
+        "may_stop": state.may_stop(),
+    }))
 }
 
 /// The format of `/metrics`.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate::config::{Config, Format, Severity, canonical_attribute};
 use tidegate::gate::BlockError;
 use tidegate::gate::explain::key_text;
-use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Policy, PolicySet, canonical};
+use tidegate::policy::{AccessEntry, Block, Descriptor, Mode, Over, Policy, PolicySet, canonical};
 use tidegate::visible;
 
 use super::keys::key_of;
@@ -165,7 +165,8 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
             let told = || format!("{digest} is no longer blocked for all policies");
             app.decider.tell_change("key", token.unwrap_or_default(), "", told);
         }
-        let answer = json!({ "policy": null, "key": digest, "block": null, "unblocked": unblocked });
+        let mut answer = json!({ "policy": null, "key": digest, "block": null, "unblocked": unblocked });
+        of_this_node(app, &mut answer);
         return Ok(json::shown(&answer));
     };
     let lasts = request_body::lasts(&lasts.unwrap_or_default(), NOT_A_TIME)?;
@@ -193,6 +194,7 @@ pub(crate) async fn block_everywhere(app: &App, request: Request<Body>) -> Resul
     if let Some(addresses) = covers {
         answer["addresses"] = json!(addresses);
     }
+    of_this_node(app, &mut answer);
     Ok(json::shown(&answer))
 }
 
@@ -320,7 +322,12 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
             let told = || format!("{}: {digest} is no longer blocked", visible::name(&words.name));
             app.decider.tell_change("key", token.unwrap_or_default(), "", told);
         }
-        let answer = json!({ "policy": words.name, "key": digest, "block": null, "unblocked": unblocked });
+        let mut answer =
+            json!({ "policy": words.name, "key": digest, "block": null, "unblocked": unblocked });
+        // A block after the limit is in the engine.
+        if !matches!(words.over, Over::Block { .. }) {
+            of_this_node(app, &mut answer);
+        }
         return Ok(json::shown(&answer));
     };
     let lasts = request_body::lasts(&lasts.unwrap_or_default(), NOT_A_TIME)?;
@@ -352,7 +359,16 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         format!("{}: {digest} is blocked for {} s", visible::name(&words.name), lasts.as_secs())
     });
     let network = requests::network_of(&live.set, &key);
-    Ok(json::shown(&blocked(Some(&words.name), &digest, network, &block)))
+    let mut answer = blocked(Some(&words.name), &digest, network, &block);
+    of_this_node(app, &mut answer);
+    Ok(json::shown(&answer))
+}
+
+/// Says of a block by hand that the other nodes that share the engine do not have it.
+fn of_this_node(app: &App, answer: &mut Value) {
+    if app.decider.storage.is_shared() {
+        answer["nodes"] = "this".into();
+    }
 }
 
 /// Returns the known keys of a policy: blocked ones first, then by refusals. The one key of a policy without `by`
@@ -401,20 +417,32 @@ fn key_with_plan<'q>(live: &ActiveConfig, at: usize, query: &'q str) -> Result<D
 }
 
 /// Returns the standing of a key under each limit; null if the store did not answer. A limit that depends on more
-/// than the key says on what (`depends_on`).
+/// than the key says on what (`depends_on`). Where nodes share an engine, says of which nodes it is.
 async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descriptor<'_>) -> Value {
     let standings = app.decider.keys.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
-    let depends_on = limits_of(&live.set, policy, key).map(|of| missing(of, key).collect::<Vec<_>>());
-    let each = standings.into_iter().zip(depends_on).map(|((limit, standing), depends_on)| match standing {
-        None => json!({ "limit": limit, "remaining": null, "depends_on": depends_on }),
-        Some(standing) => json!({
+    let (words, storage) = (&live.set.policies()[policy], &app.decider.storage);
+    let nodes = storage.nodes_counted(words);
+    let each = standings.into_iter().zip(limits_of(&live.set, policy, key)).map(|((limit, standing), of)| {
+        let Some(standing) = standing else {
+            let depends_on: Vec<&str> = missing(of, key).collect();
+            return json!({ "limit": limit, "remaining": null, "depends_on": depends_on });
+        };
+        let mut shown = json!({
             "limit": limit,
             "remaining": standing.remaining,
             "most": standing.limit,
             "debt": standing.debt,
             "reset_after_ms": tidegate::http_answer::server_parts::millis_up(standing.reset_after),
-        }),
+        });
+        if let Some(nodes) = nodes {
+            shown["nodes"] = nodes.into();
+        }
+        let quota = of.terms_for(key).quota.as_ref();
+        if let Some(held) = quota.and_then(|quota| storage.held_at_most(words, quota, &standing)) {
+            shown["held_at_most"] = held.into();
+        }
+        shown
     });
     each.collect::<Vec<Value>>().into()
 }
