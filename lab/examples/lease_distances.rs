@@ -1,9 +1,10 @@
 //! Leases on a real Redis behind a slow wire, beside `central` on the same wire: how long a decision takes, how much of the
 //! limit is used, by how much it is exceeded, and how many calls the engine gets.
 //!
-//! `cargo run --release -p tidegate-lab --example lease_distances` prints the table. `200,2000 40,80` limits it to these
-//! rates and round trips in milliseconds.
+//! `cargo run --release -p tidegate-lab --example lease_distances` prints the table. `200,2000 40,80 4` limits it to these
+//! rates and round trips in milliseconds, and runs four rows at a time.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tidegate::{Cost, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 use tidegate_testkit::{Fault, FaultyProxy, RedisServer};
+use tokio::sync::Semaphore;
 
 /// The length of a run in seconds.
 const SECONDS: u64 = 20;
@@ -46,43 +48,36 @@ fn main() {
     };
     let (rates, round_trips) = (numbers(1, &[50, 200, 2_000, 20_000]), numbers(2, &[10, 40, 80, 150]));
     let Some(redis) = RedisServer::start(&[]) else { return };
-    let proxy = FaultyProxy::before(redis.addr()).expect("a port is free");
+    let at_once = numbers(3, &[1])[0] as usize;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     println!(
         "round trip\trate\tburst\tnodes\tdemand\tp50\tp99\tused\texcess\tcalls\tcentral p50\tp99\tused\texcess"
     );
-    let mut number = 0;
+    let mut wires = Vec::new();
     for round_trip_ms in round_trips {
         for rate in &rates {
             let within = rate * round_trip_ms / 1000;
             let mut bursts = vec![(2 * within).max(10), (5 * within).max(20), *rate];
             bursts.sort_unstable();
             bursts.dedup();
-            for (burst, nodes, tenths) in each(&bursts) {
-                let wire = Wire { round_trip_ms, rate: *rate, burst, nodes, tenths };
-                proxy.set(Fault::None);
-                let seen = [true, false].map(|leases| {
-                    number += 1;
-                    let key = format!("key {number}").into_bytes();
-                    runtime.block_on(wire.run(&proxy, key, leases))
-                });
-                let [leased, central] = seen;
-                println!(
-                    "{round_trip_ms} ms\t{rate}/s\t{burst}\t{nodes}\t{:.1}\t{:.1} ms\t{:.1} ms\t{:.1} %\t{}\t{:.1}\t{:.1} ms\t{:.1} ms\t{:.1} %\t{}",
-                    tenths as f64 / 10.0,
-                    leased.p50,
-                    leased.p99,
-                    leased.used,
-                    leased.excess,
-                    leased.calls,
-                    central.p50,
-                    central.p99,
-                    central.used,
-                    central.excess,
-                );
-            }
+            let row = |(burst, nodes, tenths)| Wire { round_trip_ms, rate: *rate, burst, nodes, tenths };
+            wires.extend(each(&bursts).into_iter().map(row));
         }
     }
+    let (address, free) = (redis.addr(), Arc::new(Semaphore::new(at_once)));
+    runtime.block_on(async {
+        let start = |(number, wire): (usize, Wire)| {
+            let free = Arc::clone(&free);
+            tokio::spawn(async move {
+                let _running = free.acquire().await;
+                wire.row(address, number).await
+            })
+        };
+        let rows: Vec<_> = wires.into_iter().enumerate().map(start).collect();
+        for row in rows {
+            println!("{}", row.await.expect("a row runs to its end"));
+        }
+    });
 }
 
 fn each(bursts: &[u64]) -> Vec<(u64, usize, u64)> {
@@ -92,6 +87,28 @@ fn each(bursts: &[u64]) -> Vec<(u64, usize, u64)> {
 }
 
 impl Wire {
+    /// Runs with leases, and then with the engine deciding each request.
+    async fn row(self, redis: SocketAddr, number: usize) -> String {
+        let proxy = FaultyProxy::before(redis).expect("a port is free");
+        let leased = self.run(&proxy, format!("leased {number}").into_bytes(), true).await;
+        proxy.set(Fault::None);
+        let central = self.run(&proxy, format!("central {number}").into_bytes(), false).await;
+        let Self { round_trip_ms, rate, burst, nodes, tenths } = self;
+        format!(
+            "{round_trip_ms} ms\t{rate}/s\t{burst}\t{nodes}\t{:.1}\t{:.1} ms\t{:.1} ms\t{:.1} %\t{}\t{:.1}\t{:.1} ms\t{:.1} ms\t{:.1} %\t{}",
+            tenths as f64 / 10.0,
+            leased.p50,
+            leased.p99,
+            leased.used,
+            leased.excess,
+            leased.calls,
+            central.p50,
+            central.p99,
+            central.used,
+            central.excess,
+        )
+    }
+
     async fn run(self, proxy: &FaultyProxy, key: Vec<u8>, leases: bool) -> Seen {
         let quota = Arc::new(Quota::per_second(self.rate).burst(self.burst).gcra().expect("in range"));
         let (clock, told, mut nodes) = (SystemClock::new(), Told::default(), Vec::new());

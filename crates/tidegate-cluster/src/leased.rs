@@ -97,9 +97,8 @@ const KEYS: usize = 65_536;
 const USUAL: LeaseOptions =
     LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS, nodes: 1 };
 
-/// Returns the most units of a limit that one of `nodes` nodes holds within 2 ms of the engine, if each node has an even
-/// part and all options are the defaults; further away it may hold its part of the burst. `None` where the engine then
-/// decides each request.
+/// Returns the most units of a limit that one of `nodes` nodes holds near the engine, if each node has an even part and all
+/// options are the defaults; far away it may hold its part of the burst. `None` where the engine decides each request.
 ///
 /// # Examples
 /// ```
@@ -107,8 +106,8 @@ const USUAL: LeaseOptions =
 /// use tidegate::Quota;
 /// use tidegate::store::leased::most_held;
 /// let quota = Arc::new(Quota::per_second(1_000).burst(1_000).gcra()?);
-/// assert_eq!(most_held(&quota, 2), Some(25), "an even part of 5 % of the burst");
-/// assert_eq!(most_held(&quota, 100), None, "less than two units");
+/// assert_eq!(most_held(&quota, 2), Some(64), "a call for many requests");
+/// assert_eq!(most_held(&quota, 100), None, "a part of ten units");
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[must_use]

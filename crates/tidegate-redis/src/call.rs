@@ -475,7 +475,7 @@ impl Form {
     ) -> Option<Ask> {
         // Names every rule: a new one does not compile until it is said what the script does with it. It has no use
         // for these: it decides only cells of the charge's own quota, which take over nothing.
-        let ChargeRules { owner: _, replace: _, on_error: _, durable: _ } = charge.rules;
+        let ChargeRules { owner: _, replace: _, on_error: _, durable: _, settled: _ } = charge.rules;
         let max_wait = nanos(charge.max_wait);
         let mut out = Ask::new();
         match &self.rule {

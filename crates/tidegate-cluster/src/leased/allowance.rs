@@ -23,11 +23,18 @@ use tidegate_core::time::nanos;
 use super::leasable::{FEW, Terms, part_of};
 use crate::Part;
 
-/// An engine that answers within this time decides as soon as anybody needs.
-const NEAR: Duration = Duration::from_millis(2);
-
 /// Draws of fewer units are hardly worth a call.
 const LEAST_DRAWN: u64 = 8;
+
+/// A draw of so many units is one call for many requests: no more are held beyond the part of `O` than that or the
+/// distance asks for, because they are lost to a key that goes idle.
+pub(super) const MANY: u64 = 64;
+
+/// After this time, a call that was not answered never arrives: longer than any wait for an engine.
+pub(super) const LATE: Duration = Duration::from_secs(60);
+
+/// Where the engine's level falls by itself, as much is not set aside as it falls within this time.
+const FALLS_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Allowance {
@@ -37,8 +44,12 @@ pub(super) struct Allowance {
     level: Option<(u64, Tick)>,
     /// The units that the last draw took.
     taken: u64,
-    /// How fast the level rose lately between two draws of this node, in thousandths of a unit a second.
-    rises: u64,
+    /// Whether what is given back costs the key more than it is worth: until the limit is full once, an engine may decide
+    /// each further step in two exchanges, one step after the other.
+    pub(super) far: bool,
+    /// Units on their way back to the engine, and those that were [`LATE`] ago.
+    returning: [u64; 2],
+    turned: Tick,
     /// Whether charges of this key are settled later: units may come back in any number.
     settled: bool,
     /// Until when nothing is given back.
@@ -62,6 +73,9 @@ pub(super) struct Wanted {
     /// The most units that the demand justifies.
     pub(super) units: u64,
     pub(super) round_trip: Duration,
+    /// How fast the engine's level rises without this node, in thousandths of a unit a second; negative if it falls.
+    /// `None` if that is not known.
+    pub(super) rises: Option<i64>,
 }
 
 /// Returns whether a burst, this node's part of it, and what comes back within a round trip allow no more than the part
@@ -70,7 +84,17 @@ const fn is_little(burst: u64, part: u64, meanwhile: u64) -> bool {
     burst < 3 * meanwhile || part < FEW
 }
 
-/// Returns whether the engine decides a limit in full use because it is too far away, if all nodes have even parts.
+/// Returns the highest number up to `most` for which `fits` holds, if it holds for all lower ones.
+fn highest(most: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if fits(middle) { low = middle } else { high = middle - 1 }
+    }
+    low
+}
+
+/// Returns whether the engine decides a limit because it is too far away, if all nodes have even parts.
 pub(super) fn is_too_far(terms: &Terms, part: u32, round_trip: Duration) -> bool {
     let of = |units| part_of(units, u64::from(part), u64::from(Part::WHOLE));
     let (burst, meanwhile) = (terms.engine_burst(), terms.refill(round_trip));
@@ -82,22 +106,44 @@ pub(super) fn is_too_far(terms: &Terms, part: u32, round_trip: Duration) -> bool
 impl Wanted {
     /// Returns the units asked for within a span.
     pub(super) fn within(&self, span: Duration) -> u64 {
-        let units = u128::from(self.rate) * u128::from(nanos(span)) / 1_000_000_000_000;
-        u64::try_from(units).unwrap_or(u64::MAX)
+        units_within(self.rate, span)
     }
 }
 
+/// Returns the units of a span at a rate in thousandths of a unit a second.
+fn units_within(rate: u64, span: Duration) -> u64 {
+    let units = u128::from(rate) * u128::from(nanos(span)) / 1_000_000_000_000;
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
 impl Allowance {
-    /// Notes what the engine has left at most at a tick, by its answer to a draw that took some units.
-    pub(super) fn note(&mut self, level: u64, taken: u64, sent: Tick) {
-        self.taken = taken;
-        if let Some((before, at)) = self.level {
-            let passed = nanos(sent.since(at)).max(1);
-            let risen = (level + taken).saturating_sub(before);
-            let rises = u128::from(risen) * 1_000_000_000_000 / u128::from(passed);
-            self.rises = u64::try_from(rises).unwrap_or(u64::MAX);
+    /// Notes what the engine has left at most at a tick.
+    pub(super) fn note(&mut self, level: u64, sent: Tick) {
+        if self.level.is_none_or(|(_, at)| at <= sent) {
+            self.level = Some((level, sent));
         }
-        self.level = Some((level, sent));
+    }
+
+    /// Notes how many units a draw took.
+    pub(super) const fn took(&mut self, units: u64) {
+        self.taken = units;
+    }
+
+    /// Notes that units are on their way back to the engine.
+    pub(super) const fn returns(&mut self, units: u64) {
+        self.returning[0] = self.returning[0].saturating_add(units);
+    }
+
+    pub(super) const fn returned(&mut self, units: u64) {
+        let [young, old] = self.returning;
+        self.returning = [young.saturating_sub(units), old.saturating_sub(units.saturating_sub(young))];
+    }
+
+    /// Forgets units that never arrived.
+    pub(super) fn turn(&mut self, now: Tick) {
+        if now.since(self.turned) >= LATE {
+            (self.returning, self.turned) = ([0, self.returning[0]], now);
+        }
     }
 
     pub(super) const fn forget(&mut self) {
@@ -118,10 +164,17 @@ impl Allowance {
         u64::try_from(whole.div_ceil(u128::from(self.part.max(1)))).unwrap_or(u64::MAX)
     }
 
+    /// Returns how much of the part of `O` may be held or given back, besides what is on its way back: another node may take
+    /// that for missing.
+    fn always(&self, terms: &Terms, remaining: u64) -> u64 {
+        let part = terms.allowance(self.part, remaining);
+        let [young, old] = self.returning;
+        if terms.is_window() { part } else { part.saturating_sub(young + old) }
+    }
+
     /// Returns the most units that this node may hold at a tick. For a window, `remaining` is what it has left.
     pub(super) fn most(&self, terms: &Terms, remaining: u64, now: Tick) -> u64 {
-        let always = terms.allowance(self.part, remaining);
-        always.max(self.of(self.missing(terms, now)))
+        terms.allowance(self.part, remaining).max(self.of(self.missing(terms, now)))
     }
 
     /// Returns the most units that this node may ever hold.
@@ -164,7 +217,8 @@ impl Allowance {
 
     /// Returns whether units may be given back: not by a node that held more than its part of `O` lately.
     pub(super) fn may_give(&self, terms: &Terms, units: u64, now: Tick) -> bool {
-        terms.is_window() || (now >= self.beyond && units <= terms.allowance(self.part, 0))
+        let within = now >= self.beyond && units <= self.always(terms, 0);
+        !self.far && (terms.is_window() || within)
     }
 
     /// Returns how much to draw; `None` if the engine decides better, because this node may not hold enough for the
@@ -178,7 +232,8 @@ impl Allowance {
         in_full_use: bool,
         now: Tick,
     ) -> Option<DrawSize> {
-        let always = terms.allowance(self.part, remaining).saturating_sub(here);
+        let most = self.always(terms, remaining);
+        let always = most.saturating_sub(here);
         // More than the rate is not granted in the long run, whatever the demand.
         let wanted = &Wanted { rate: wanted.rate.min(terms.rate_in_thousandths()), ..*wanted };
         let least = wanted.within(wanted.round_trip * 3 / 5);
@@ -186,22 +241,19 @@ impl Allowance {
             let units = wanted.units.min(always);
             return (units >= least).then_some(DrawSize { units, aside: 0 });
         }
-        let (burst, meanwhile) = (terms.engine_burst(), terms.refill(wanted.round_trip));
         let within_always = |units: u64| {
             let units = units.min(always);
             (units >= least && units > 0).then_some(DrawSize { units, aside: 0 })
         };
-        // What comes back in the time of a round trip, and of the next one, is not known in time. A burst that is hardly
-        // more would be set aside in vain.
-        // If the part of `O` lasts for the next draw, what is not spent can be given back.
+        // If the part of `O` is enough for many requests, and lasts until the next draw arrives, what is not spent can be
+        // given back.
         let lasting = wanted.within(wanted.round_trip * 2).max(LEAST_DRAWN / 2);
-        let near = wanted.round_trip <= NEAR || terms.allowance(self.part, remaining) >= lasting;
-        if near || is_little(burst, self.of(burst), meanwhile) {
+        let (burst, meanwhile) = (terms.engine_burst(), terms.refill(wanted.round_trip));
+        if most >= lasting.max(wanted.units.min(MANY)) || is_little(burst, self.of(burst), meanwhile) {
             return within_always(wanted.units);
         }
-        // What is held beyond `O` is lost to a key that goes idle: no more than the distance asks for.
-        let most = wanted.within(wanted.round_trip * 3).max(LEAST_DRAWN);
-        let wanted = &Wanted { units: wanted.units.min(most), ..*wanted };
+        let enough = wanted.within(wanted.round_trip * 3).max(MANY);
+        let wanted = &Wanted { units: wanted.units.min(enough), ..*wanted };
         if in_full_use {
             let room = self.of(burst.saturating_sub(meanwhile + 2)).saturating_sub(here);
             // The others need their parts of what comes back.
@@ -209,36 +261,58 @@ impl Allowance {
             let units = wanted.units.min(always.max(room)).min(fair.max(2 * self.taken));
             return (units >= least).then_some(DrawSize { units, aside: 0 });
         }
-        // What has to be missing for each unit that is held: the others' parts of it, or what comes back until it is
-        // spent.
+        let size = self.size_beyond(terms, wanted, here, most >= lasting, now);
+        if size.units <= always {
+            return within_always(wanted.units);
+        }
+        (size.units >= least).then_some(size)
+    }
+
+    /// Returns how much to draw of what is missing at the engine, and has to be for that. A burst that is hardly more than
+    /// that would be set aside in vain: at most a quarter of it is, or three quarters where the part of `O` does not last
+    /// for the distance.
+    fn size_beyond(&self, terms: &Terms, wanted: &Wanted, here: u64, lasts: bool, now: Tick) -> DrawSize {
+        let (burst, meanwhile) = (terms.engine_burst(), terms.refill(wanted.round_trip));
+        // What comes back in the time of a round trip, and of the next one, is not known in time.
         let by_rate = |units: u64| {
             let span = u128::from(units) * 1_000_000_000_000 / u128::from(wanted.rate.max(1));
             terms.refill(Duration::from_nanos(u64::try_from(span).unwrap_or(u64::MAX)))
         };
+        // What has to be missing for the units that are held: the others' parts of it, or what comes back until they are
+        // spent.
         let needs = |units: u64| meanwhile + by_rate(units).max(self.whole_of(units + here)) + 2;
-        let may = (burst * 3 / 4).min(needs(wanted.within(wanted.round_trip * 3 / 2).max(LEAST_DRAWN)));
-        let (mut units, most) = (wanted.units, needs(wanted.units));
-        if most > may {
-            let spare = u128::from(units) * u128::from(may.saturating_sub(meanwhile + 2))
-                / u128::from((most - meanwhile - 2).max(1));
-            units = u64::try_from(spare).unwrap_or(u64::MAX).min(units);
-        }
-        if units <= always {
-            return within_always(wanted.units);
-        }
-        if units < least || units == 0 {
-            return None;
-        }
+        let far = match lasts {
+            true => 0,
+            false => (burst * 3 / 4).min(needs(wanted.within(wanted.round_trip * 3 / 2).max(LEAST_DRAWN))),
+        };
+        let fits = |units: u64| {
+            let needs = needs(units);
+            needs <= far || needs.saturating_sub(units) <= burst / 4
+        };
+        let units = highest(wanted.units, fits);
+        // What this node does not know, it takes to be as here: the others ask for as much.
+        let (rate, all) = (signed(wanted.rate), signed(terms.rate_in_thousandths()));
+        let rises = wanted
+            .rises
+            .unwrap_or_else(|| all.saturating_sub(signed(self.whole_of(wanted.rate))).saturating_add(rate));
         let there = self.level.map_or(burst, |(level, sent)| {
-            let wanted = Wanted { rate: self.rises, units: 0, round_trip: Duration::ZERO };
-            level.saturating_add(wanted.within(now.since(sent))).min(burst)
+            let moved = units_within(rises.unsigned_abs(), now.since(sent));
+            if rises < 0 { level.saturating_sub(moved) } else { level.saturating_add(moved).min(burst) }
         });
-        let aside = needs(units).saturating_sub(burst - there).saturating_sub(units);
-        // Other nodes set units aside too: the next answer tells how many.
-        let step = (2 * self.taken).max(LEAST_DRAWN);
-        Some(match aside > step {
-            true => DrawSize { units: units.min(always), aside: step },
-            false => DrawSize { units, aside },
-        })
+        let missing = burst - there.min(burst);
+        let lacks = needs(units).saturating_sub(missing + units);
+        let falls = units_within(u64::try_from(rate.saturating_sub(rises)).unwrap_or(0), FALLS_WITHIN);
+        let aside = lacks.saturating_sub(falls);
+        if aside == lacks {
+            return DrawSize { units, aside };
+        }
+        // No more than may be held of what is missing then.
+        let held =
+            |units: u64| units + here <= self.of((missing + aside + units).saturating_sub(meanwhile + 2));
+        DrawSize { units: highest(units, held), aside }
     }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

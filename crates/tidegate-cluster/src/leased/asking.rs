@@ -330,11 +330,14 @@ impl LeasedState {
                 Ruling::Denied { retry: Retry::After(after) } if takes => {
                     self.with_lease_of(charge, |entry| {
                         entry.lease.refused_alone(charge.cost, charge.kept_back, after, sent);
+                        entry.lease.note(line.decision.standing.remaining, 0, sent);
                     });
                 }
                 Ruling::Allowed { .. } => self.with_lease_of(charge, |entry| {
                     let remaining = line.decision.standing.remaining;
                     entry.lease.would_be_granted(charge.cost, charge.kept_back, remaining);
+                    let taken = if takes && executed.allowed { charge.cost.units() } else { 0 };
+                    entry.lease.note(remaining, taken, sent);
                 }),
                 Ruling::Denied { .. } => {}
             }
@@ -399,6 +402,7 @@ impl HeldUnits {
 impl Drop for HeldUnits {
     fn drop(&mut self) {
         let (mut returns, now) = (Vec::new(), self.inner.clock.now());
+        let part = self.inner.part.at(now);
         for TakenUnits { hash, key, terms, settings, portion } in self.portions.drain(..) {
             let mut shard = self.inner.table.lock(hash);
             shard.granted = shard.granted.saturating_sub(1);
@@ -409,11 +413,12 @@ impl Drop for HeldUnits {
                     entry.lease.put_back(&portion, now, &mut back);
                     returns.extend(LeasedState::returns(entry, back));
                 }
-                // What is given back of a limit without outstanding units might be held elsewhere too.
-                None if terms.outstanding == 0 => {}
-                None => {
+                None if terms.may_give(portion.cost.units(), part) => {
                     let receipt = portion.receipt(&terms.engine);
                     returns.push(Return { key, terms, settings, receipt });
+                }
+                None => {
+                    self.inner.counts.burned.fetch_add(portion.cost.units(), Ordering::Relaxed);
                 }
             }
         }

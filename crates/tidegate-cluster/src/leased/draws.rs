@@ -13,7 +13,7 @@ use tidegate_core::time::nanos;
 use tidegate_core::{Cost, Finish, Receipt, Tick};
 use tidegate_limits::store::{Charge, Ending, Later, Op, OwnedStep, Step, StepAnswer, StepClock};
 
-use super::allowance::Wanted;
+use super::allowance::{MANY, Wanted};
 use super::leasable::Terms;
 use super::lease::GivenBack;
 use super::request::{Draw, DrawTimes, Drawn, Refused};
@@ -129,7 +129,14 @@ impl LeasedState {
         let send = |back: Return| async move {
             let units = back.receipt.cost.units();
             let counter = match back.send(self).await {
-                Ok(_) => &self.counts.returned,
+                Ok(_) => {
+                    let hash = self.table.hash(&back.key);
+                    if let Some(entry) = self.table.lock(hash).get_under(hash, &back.key, &back.terms) {
+                        entry.lease.returned(units);
+                    }
+                    &self.counts.returned
+                }
+                // They may arrive yet.
                 Err(_) => &self.counts.burned,
             };
             counter.fetch_add(units, Ordering::Relaxed);
@@ -205,13 +212,17 @@ impl DrawRequest {
             }
             (Some(entry), None, None) => entry.lease.failed(&self.draw, times.received),
             // The key was forgotten, or has another limit by now.
-            (None, _, Some(_)) if self.terms.outstanding == 0 => {}
-            (None, _, Some(drawn)) => returns.push(Return {
-                key: Arc::clone(&self.key),
-                terms: Arc::clone(&self.terms),
-                settings: self.settings,
-                receipt: drawn.receipt,
-            }),
+            (None, _, Some(drawn)) if self.terms.may_give(drawn.receipt.cost.units(), part) => {
+                returns.push(Return {
+                    key: Arc::clone(&self.key),
+                    terms: Arc::clone(&self.terms),
+                    settings: self.settings,
+                    receipt: drawn.receipt,
+                });
+            }
+            (None, _, Some(drawn)) => {
+                inner.counts.burned.fetch_add(drawn.receipt.cost.units(), Ordering::Relaxed);
+            }
             (None, ..) => {}
         }
         drop(shard);
@@ -289,8 +300,8 @@ const AVERAGED_OVER: u64 = 200_000_000;
 /// Fewer units than this are not worth a draw: some of them may have to be given back, by another call.
 const FEW: u64 = 8;
 
-/// Up to this many units are drawn if they are likely to be spent before they expire: a call for fifty requests.
-const MANY: u64 = 64;
+/// The time over which the engine's level is watched: less tells nothing of how it moves.
+const WATCHED_OVER: Duration = Duration::from_millis(50);
 
 /// The recent demand for one key on this node.
 #[derive(Clone, Debug, Default)]
@@ -302,6 +313,35 @@ pub(super) struct KeyDemand {
     since: Tick,
     /// Units asked for since the last draw.
     undrawn: u64,
+    level: LevelWatch,
+}
+
+/// How the engine's level moves without this node.
+#[derive(Clone, Debug, Default)]
+struct LevelWatch {
+    /// The level when watching began, and when that was.
+    from: Option<(u64, Tick)>,
+    /// What this node has taken since.
+    taken: u64,
+    /// In thousandths of a unit a second.
+    rises: Option<i64>,
+}
+
+impl LevelWatch {
+    fn see(&mut self, level: u64, taken: u64, at: Tick) {
+        self.taken = self.taken.saturating_add(taken);
+        let Some((before, since)) = self.from else {
+            (self.from, self.taken) = (Some((level, at)), 0);
+            return;
+        };
+        let passed = at.since(since);
+        if passed >= WATCHED_OVER {
+            let risen = i128::from(level) + i128::from(self.taken) - i128::from(before);
+            let rises = risen * 1_000_000_000_000 / i128::from(nanos(passed));
+            self.rises = Some(i64::try_from(rises).unwrap_or(if rises < 0 { i64::MIN } else { i64::MAX }));
+            (self.from, self.taken) = (Some((level, at)), 0);
+        }
+    }
 }
 
 impl KeyDemand {
@@ -311,14 +351,14 @@ impl KeyDemand {
     }
 
     /// Returns what to draw, so that it lasts for the target time or until the next draw arrives; a few units for up to
-    /// half of the time that units may be held. `None` for a key that is asked for seldom.
+    /// three fifths of the time that units may be held. `None` for a key that is asked for seldom.
     ///
     /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and one that
     /// is hit all the time reaches its full size within a few draws.
     pub(super) fn wanted(&mut self, now: Tick, round_trip: Duration, terms: &Terms) -> Option<Wanted> {
         self.measure(now);
-        let wanted = Wanted { rate: self.rate, units: 0, round_trip };
-        let many = wanted.within(terms.lasts / 2).min(MANY).min(terms.limit / 8);
+        let wanted = Wanted { rate: self.rate, units: 0, round_trip, rises: self.level.rises };
+        let many = wanted.within(terms.lasts * 3 / 5).min(MANY).min(terms.limit / 3);
         let units = wanted.within(terms.target.max(round_trip * 3 / 2)).max(many);
         let units = units.min(self.undrawn.saturating_add(self.asked).saturating_mul(2));
         (units >= FEW).then_some(Wanted { units, ..wanted })
@@ -326,6 +366,16 @@ impl KeyDemand {
 
     pub(super) const fn drawn(&mut self) {
         self.undrawn = 0;
+    }
+
+    /// Notes what the engine had left after it answered, and what this node took by that.
+    pub(super) fn level(&mut self, level: u64, taken: u64, at: Tick) {
+        self.level.see(level, taken, at);
+    }
+
+    /// Forgets how the engine's level moves.
+    pub(super) fn forget_level(&mut self) {
+        self.level = LevelWatch::default();
     }
 
     fn measure(&mut self, now: Tick) {
@@ -385,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_a_second_are_a_draw_for_fifty() {
+    fn a_hundred_a_second_are_a_draw_for_sixty() {
         let (mut demand, terms, mut drawn) = (KeyDemand::default(), terms(), Vec::new());
         for at in 0..400 {
             demand.record(1);
@@ -396,7 +446,7 @@ mod tests {
                 demand.drawn();
             }
         }
-        assert_eq!(drawn, [50; 7]);
+        assert_eq!(drawn, [60; 7]);
     }
 
     #[test]

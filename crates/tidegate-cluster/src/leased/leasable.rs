@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_core::time::{nanos, span};
 use tidegate_core::{Quota, Rate};
 
+use super::allowance::MANY;
 use crate::Part;
 use tidegate_limits::store::PerLimit;
 
@@ -17,7 +18,7 @@ pub(super) const LEAST_HELD: u64 = 2;
 pub(super) const FEW: u64 = 16;
 
 /// The longest time that a draw reserves ahead: hardly noticed, and short enough to limit what an idle node strands.
-const LONGEST_AHEAD: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 
 /// The options of a deployment for all its leases; the same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +34,13 @@ pub(super) struct LeaseOptions {
     pub(super) nodes: u64,
 }
 
-/// Returns the most units of a limit that one of `nodes` nodes holds if each has an even part; `None` if the limit is
-/// not leased.
+/// Returns the most units of a limit that one of `nodes` nodes holds near the engine if each has an even part; `None` if
+/// the limit is not leased.
 pub(super) fn most_held(quota: &Arc<Quota>, nodes: u64, options: &LeaseOptions) -> Option<u64> {
     let terms = Terms::of(quota, &LeaseOptions { nodes, ..*options })?;
-    let held = terms.allowance(Part::even(nodes).at(tidegate_core::Tick::EPOCH), terms.limit);
+    let part = Part::even(nodes).at(tidegate_core::Tick::EPOCH);
+    let (held, burst) = (terms.allowance(part, terms.limit), terms.part_of_burst(part));
+    let held = if burst < FEW { held } else { held.max(burst.min(MANY)) };
     (held >= LEAST_HELD).then_some(held)
 }
 
@@ -52,6 +55,7 @@ pub(super) struct Terms {
     /// The most units that all nodes together may hold in any case. 0 if that is too little for an even part to be of
     /// use: then the engine has the whole burst, and nodes hold only what they know to be missing at the engine.
     pub(super) outstanding: u64,
+    /// How far ahead units are reserved of a key of which a node holds its part of that only.
     pub(super) ahead: Duration,
     pub(super) target: Duration,
     pub(super) lasts: Duration,
@@ -89,6 +93,18 @@ impl Terms {
     pub(super) fn allowance(&self, part: u32, remaining: u64) -> u64 {
         let all = if self.is_window() { self.outstanding.min(remaining / 2) } else { self.outstanding };
         part_of(all, u64::from(part), u64::from(Part::WHOLE))
+    }
+
+    /// Returns whether a node with the given part may give back units of a key that it no longer knows.
+    pub(super) fn may_give(&self, units: u64, part: u32) -> bool {
+        self.is_window() || units <= self.allowance(part, 0)
+    }
+
+    /// Returns a part of what the engine's limit grants at once; 0 for a window, of which nodes hold a part of what remains
+    /// only.
+    pub(super) fn part_of_burst(&self, part: u32) -> u64 {
+        let burst = if self.is_window() { 0 } else { self.engine_burst() };
+        part_of(burst, u64::from(part), u64::from(Part::WHOLE))
     }
 
     /// Returns the burst of the engine's limit.

@@ -11,17 +11,17 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Receipt, Tick};
 
-use super::allowance::{Allowance, DrawSize};
+use super::allowance::{Allowance, DrawSize, LATE};
 use super::draws::KeyDemand;
-use super::leasable::{LEAST_HELD, Terms};
+use super::leasable::{LEAST_HELD, LONGEST_AHEAD, Terms};
 use super::refusals::Refusals;
 use super::request::{Batch, Draw, DrawTimes, Drawn, Portion, Refused};
 
 /// For how long the engine decides a key alone after a draw has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
 
-/// After this time a draw is abandoned: longer than any wait for an engine.
-const LONGEST_DRAW: Duration = Duration::from_secs(60);
+/// A pause of an engine or a network that delays no request.
+const PAUSE: Duration = Duration::from_millis(3);
 
 pub(super) type GivenBack = SmallVec<[Receipt; 2]>;
 
@@ -48,8 +48,10 @@ pub(super) struct Lease {
     waits: bool,
     /// When the engine answered last.
     answered: Tick,
-    /// Fewer units than this do not last until the next draw arrives.
+    /// Fewer units than this do not last until the next draw arrives; and fewer than `margin` not for a pause of the
+    /// engine.
     lead: u64,
+    margin: u64,
     /// What the requests that wait for the draw under way ask for.
     awaited: u64,
     /// The most that a recent request left to higher priorities, and when it came: draws ahead of need leave as much.
@@ -87,6 +89,7 @@ impl Lease {
             waits: false,
             answered: Tick::EPOCH,
             lead: 0,
+            margin: 0,
             awaited: 0,
             kept_back: (0, Tick::EPOCH),
             drawing: None,
@@ -213,11 +216,14 @@ impl Lease {
         let full = self.in_full_use(now, round_trip);
         let here = here.saturating_add(self.held).saturating_add(cost);
         let size = self.allowance.size(&self.terms, self.remaining, &wanted, here, full, now)?;
-        self.lead = wanted.within(round_trip * 5 / 4);
-        let ahead = match self.allowance.is_settled() {
+        (self.lead, self.margin) = (wanted.within(round_trip * 5 / 4), wanted.within(PAUSE));
+        // Where more than the part of `O` is held: not so far that little of the burst is known to be missing.
+        let quarter = self.terms.time_of(self.terms.engine_burst() / 4);
+        let ahead = match self.allowance.is_settled() || self.terms.is_window() {
             true => self.terms.ahead,
-            false => self.terms.ahead.max(2 * round_trip),
+            false => self.terms.ahead.max(LONGEST_AHEAD.min(quarter)).max(2 * round_trip),
         };
+        self.allowance.far = 4 * round_trip >= self.terms.target;
         self.demand.drawn();
         self.draw_ahead(
             size,
@@ -316,7 +322,8 @@ impl Lease {
         // By what was known before: units that were too many by then are not spent, though more may be held now.
         self.tidy(received, part, back);
         // The limit has nothing left until units of the future may be spent.
-        self.allowance.note(drawn.remaining, drawn.receipt.cost.units(), sent.after(drawn.wait));
+        self.allowance.took(drawn.receipt.cost.units());
+        self.note(drawn.remaining, drawn.receipt.cost.units(), sent.after(drawn.wait));
         let lasts = match self.terms.is_window() {
             // The engine told the window's end after this draw was sent. A thousandth is for clocks of different
             // speeds.
@@ -331,20 +338,20 @@ impl Lease {
             until: sent.after(lasts),
             kept_back: draw.kept_back,
             low: 0,
+            loose: SmallVec::new(),
         };
         // Units set aside are not given back. If the limit turned out to be in full use, they are spent instead.
         if drawn.wait.is_zero() && batch.left() > draw.spent {
-            self.dropped += batch.trim(draw.spent).map_or(0, |aside| aside.cost.units());
+            self.dropped += batch.trim(draw.spent).iter().map(|aside| aside.cost.units()).sum::<u64>();
         }
         let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Batch::left) };
         let room = self.most_held(received).saturating_sub(here);
-        if batch.left() > room
-            && let Some(surplus) = batch.trim(room)
-        {
+        for surplus in batch.trim(room) {
             self.give(surplus, received, back);
         }
         let units = batch.left();
-        batch.low = if units < 4 && self.lead == 0 { 0 } else { units.div_ceil(2).max(self.lead) };
+        let margin = self.margin.min(units / 2).max(units.div_ceil(8));
+        batch.low = if units < 4 && self.lead == 0 { 0 } else { margin.max(self.lead) };
         self.allowance.holds(&self.terms, units + here + self.held, batch.until);
         if batch.until <= received || batch.left() == 0 {
             self.end(Some(batch), received, back);
@@ -359,8 +366,11 @@ impl Lease {
     pub(super) fn refused(&mut self, draw: &Draw, refused: &Refused, sent: Tick) {
         if self.is_under_way(draw) {
             self.drawing = None;
-            (self.remaining, self.waits, self.answered) = (refused.remaining, true, sent);
-            self.allowance.note(refused.remaining, 0, sent);
+            // A draw that has to leave units to higher priorities is refused while there are some.
+            let waits = refused.remaining == 0;
+            (self.remaining, self.waits, self.answered) = (refused.remaining, waits, sent);
+            self.allowance.took(0);
+            self.note(refused.remaining, 0, sent);
             self.refusals.add_draw(draw.kept_back, refused.retry, sent, draw.ahead, self.terms.lasts);
             // Higher priorities may still be granted draws.
             self.kept_back = (0, sent);
@@ -369,6 +379,12 @@ impl Lease {
 
     pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
         self.refusals.add_request(cost, kept_back, after, sent, self.terms.lasts);
+    }
+
+    /// Notes what the engine had left after it answered something sent at a tick, and what this node took by that.
+    pub(super) fn note(&mut self, level: u64, taken: u64, sent: Tick) {
+        self.allowance.note(level, sent);
+        self.demand.level(level, taken, sent);
     }
 
     pub(super) fn would_be_granted(&mut self, cost: Cost, kept_back: u64, remaining: u64) {
@@ -380,6 +396,10 @@ impl Lease {
     pub(super) fn units_came_back(&mut self, remaining: u64, now: Tick) {
         self.refusals.clear(now);
         (self.remaining, self.waits) = (remaining, false);
+    }
+
+    pub(super) const fn returned(&mut self, units: u64) {
+        self.allowance.returned(units);
     }
 
     /// Notes that a draw has no answer: units that it may have drawn are lost.
@@ -409,7 +429,10 @@ impl Lease {
     fn give(&mut self, receipt: Receipt, now: Tick, back: &mut GivenBack) {
         let units = receipt.cost.units();
         match self.allowance.may_give(&self.terms, units, now) {
-            true => back.push(receipt),
+            true => {
+                self.allowance.returns(units);
+                back.push(receipt);
+            }
             false => self.dropped += units,
         }
     }
@@ -421,9 +444,7 @@ impl Lease {
         now: Tick,
         back: &mut GivenBack,
     ) -> Option<Batch> {
-        if let Some(surplus) =
-            batch.as_mut().filter(|batch| batch.left() > most).and_then(|batch| batch.trim(most))
-        {
+        for surplus in batch.as_mut().map(|batch| batch.trim(most)).unwrap_or_default() {
             self.give(surplus, now, back);
         }
         batch
@@ -434,8 +455,9 @@ impl Lease {
         self.end(over, now, back);
         let over = self.next.take_if(|batch| batch.until <= now);
         self.end(over, now, back);
-        self.drawing = self.drawing.filter(|(_, since, _)| now.since(*since) < LONGEST_DRAW);
+        self.drawing = self.drawing.filter(|(_, since, _)| now.since(*since) < LATE);
         self.allowance.part = part;
+        self.allowance.turn(now);
         let most = self.most_held(now);
         // If both batches can be spent from, their sum counts.
         let (next, current) = (self.next.take(), self.current.take());
@@ -461,6 +483,7 @@ impl Lease {
         (self.remaining, self.waits, self.full_at) = (self.terms.limit, false, now);
         self.refusals.clear(now);
         self.allowance.forget();
+        self.demand.forget_level();
         left
     }
 
@@ -483,7 +506,7 @@ impl Lease {
     }
 
     fn end(&mut self, batch: Option<Batch>, now: Tick, back: &mut GivenBack) {
-        if let Some(rest) = batch.and_then(|batch| batch.rest) {
+        for rest in batch.into_iter().flat_map(Batch::rest) {
             self.give(rest, now, back);
         }
     }
@@ -528,8 +551,9 @@ impl Lease {
 impl Lease {
     /// Returns all that determines the lease's behaviour, except for the demand, which only sizes draws.
     pub(super) fn model_state(&self) -> impl std::hash::Hash + '_ {
-        let batches = [&self.current, &self.next]
-            .map(|batch| batch.as_ref().map(|batch| (batch.rest, batch.from, batch.until)));
+        let batches = [&self.current, &self.next].map(|batch| {
+            batch.as_ref().map(|batch| (batch.rest, batch.loose.clone(), batch.from, batch.until))
+        });
         let refused = (self.refusals.model_state(), self.failed_until);
         (
             batches,

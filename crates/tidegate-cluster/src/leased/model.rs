@@ -16,6 +16,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::envelope::Envelope;
 use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Algorithm, Ask, Cost, Finish, Quota, Receipt, Tick, Transition};
+use tidegate_limits::store::conformance::Random;
 use tidegate_limits::store::{Cell, Charge, Ending, Forgotten, Op, Step, execute};
 use tidegate_limits::sync::short_or_long;
 
@@ -131,6 +132,64 @@ fn what_is_known_to_be_missing_is_never_held_beyond_the_limit_in_any_order() {
     }
     let found = search(whole(2), &bounds(Duration::from_millis(100), [2, 0, 1]), 7);
     assert!(found.most_excess > 0, "the search finds orders that exceed a smaller limit");
+}
+
+/// Long random orders of a larger limit: units are given back by both nodes at once and arrive at any time, while a node
+/// holds what it takes to be missing. Judged by what the engine and the nodes could grant at one moment.
+#[test]
+fn units_on_their_way_back_are_never_held_elsewhere_too() {
+    let (burst, outstanding) = (57, 6);
+    for seed in 1..=200 {
+        let mut world = flow(burst, burst + outstanding);
+        let terms = Terms {
+            outstanding,
+            rate: Some(tidegate_core::Rate::new(10, Duration::from_secs(1)).unwrap()),
+            ..Terms::clone(&world.nodes[0].lease.terms)
+        };
+        let node = Node::new(&Arc::new(terms), Part::WHOLE / 2);
+        world.nodes = [node.clone(), node];
+        let mut random = Random::seeded(seed);
+        for _ in 0..10_000 {
+            world.at_random(&mut random);
+            let at_once = world.grants_at_once();
+            assert!(at_once <= burst + outstanding, "seed {seed}: {at_once} units at once");
+            assert!(world.excess == 0 && world.nodes.iter().all(Node::is_whole), "seed {seed}");
+        }
+        assert!(world.admitted > 100, "seed {seed}: {}", world.admitted);
+    }
+}
+
+/// A node whose units on their way back are not answered gives back no more than its part of the outstanding units.
+#[test]
+fn what_is_on_its_way_back_is_within_the_part_of_the_outstanding_units() {
+    let mut world = flow(57, 63);
+    let given = |world: &World| -> u64 {
+        let back = world.nodes[0].calls.iter().filter_map(|call| match call {
+            Call::Return(receipt) => Some(receipt.cost.units()),
+            Call::Draw { .. } => None,
+        });
+        back.sum()
+    };
+    for _ in 0..20 {
+        world.request(0, DrawSize { units: 1, aside: 0 }, false);
+        if let Some(draw) = world.nodes[0].calls.iter().position(|call| matches!(call, Call::Draw { .. })) {
+            world.arrive(0, draw);
+            world.take_in(0, 0, false);
+        }
+        world.now = world.now.after(Duration::from_millis(200));
+        world.tidy(0);
+        assert!(given(&world) <= 2, "half of four");
+    }
+    assert_eq!((given(&world), world.nodes[0].is_whole()), (2, true));
+    while let Some(back) = world.nodes[0].calls.iter().position(|call| matches!(call, Call::Return(_))) {
+        world.arrive(0, back);
+    }
+    world.request(0, DrawSize { units: 1, aside: 0 }, false);
+    world.arrive(0, 0);
+    world.take_in(0, 0, false);
+    world.now = world.now.after(Duration::from_millis(200));
+    world.tidy(0);
+    assert!(given(&world) > 0, "once they are answered, there is room again");
 }
 
 #[test]
@@ -283,6 +342,42 @@ impl World {
         hasher.finish()
     }
 
+    /// Does one of the things that can happen next.
+    fn at_random(&mut self, random: &mut Random) {
+        let at = random.below(2) as usize;
+        match random.below(10) {
+            0 | 1 => {
+                let size = DrawSize { units: random.below(30), aside: random.below(2) * random.below(20) };
+                self.request(at, size, false);
+            }
+            2..=4 => drop(self.request(at, DrawSize::default(), false)),
+            5 | 6 => {
+                let calls = &self.nodes[at].calls;
+                // What is given back is often late.
+                let draw = calls.iter().position(|call| matches!(call, Call::Draw { .. }));
+                let back = calls.iter().position(|call| matches!(call, Call::Return(_)));
+                if let Some(call) = draw.or(back.filter(|_| random.below(20) == 0)) {
+                    self.arrive(at, call);
+                }
+            }
+            7 | 8 if !self.nodes[at].replies.is_empty() => drop(self.take_in(at, 0, false)),
+            9 => {
+                self.now = self.now.after(Duration::from_millis(random.below(40)));
+                self.tidy(at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns what the engine and the nodes could grant now.
+    fn grants_at_once(&self) -> u64 {
+        let terms = &self.nodes[0].lease.terms;
+        let charges = [Charge::new(b"k", &terms.engine, Cost::ONE)];
+        let peek = execute(&Step::new(self.now, Op::Peek, &charges), &mut [self.cell.clone()]).0;
+        let held = self.nodes.iter().map(|node| node.lease.outstanding(self.now));
+        peek.lines[0].decision.standing.remaining + held.sum::<u64>()
+    }
+
     fn admits(&mut self) {
         self.excess = self.excess.max(self.judge.admits(self.now));
         self.admitted += 1;
@@ -419,6 +514,7 @@ impl World {
                     [Charge::new(b"k", &terms.engine, receipt.cost)],
                 );
                 let _ = execute(&Step::new(now, Op::Finish(&ending), &charge), &mut cells);
+                self.nodes[at].lease.returned(receipt.cost.units());
             }
             Call::Draw { sent, draw } => {
                 let charge = Charge { max_wait: terms.ahead, ..Charge::new(b"k", &terms.engine, draw.want) };

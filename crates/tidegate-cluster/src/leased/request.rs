@@ -17,6 +17,9 @@ use super::lease::{GivenBack, Lookup};
 use super::state::LeasedState;
 use super::table::{ChargeSettings, Drawing, LeasedKey};
 
+/// The most portions that a batch takes back out of order: each is looked at when units are taken.
+const MOST_LOOSE: usize = 32;
+
 /// The least time that a refused caller is told to wait where the draw that will tell is late.
 const SHORTLY: Duration = Duration::from_millis(1);
 
@@ -43,13 +46,13 @@ impl LeasedState {
         }
         // Names every rule: a new one does not compile until it is said what a charge out of a batch does with it.
         // These are for the store beneath; a draw takes them along.
-        let ChargeRules { owner: _, replace: _, on_error: _, durable: _ } = charge.rules;
+        let ChargeRules { owner: _, replace: _, on_error: _, durable: _, settled } = charge.rules;
         let (hash, part) = (self.table.hash(charge.key), self.part.at(step.now));
         let mut shard = self.table.lock(hash);
         let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
             return false;
         };
-        if step.receipts && !entry.lease.is_settled() {
+        if (step.receipts || settled) && !entry.lease.is_settled() {
             return false;
         }
         let now = self.now_of(step, entry.lease.terms.is_window());
@@ -170,7 +173,7 @@ impl LeasedState {
         if first {
             entry.lease.count_demand(charge.cost);
         }
-        if step.receipts {
+        if step.receipts || charge.rules.settled {
             entry.lease.settles();
         }
         let lookup = entry.lease.look_up(charge.cost, charge.kept_back, now, part, &mut back);
@@ -376,6 +379,8 @@ pub(super) struct Batch {
     pub(super) kept_back: u64,
     /// The next draw is made when fewer units than this are left.
     pub(super) low: u64,
+    /// Units that were put back after others had been taken.
+    pub(super) loose: GivenBack,
 }
 
 /// Units taken out of a batch; they may be put back until the request is admitted.
@@ -384,43 +389,77 @@ pub(super) struct Portion {
     /// The receipt of the batch's units before these were taken.
     before: Receipt,
     pub(super) cost: Cost,
+    /// Until when their batch may be spent: no two of a key end at the same tick.
+    until: Tick,
 }
 
 impl Batch {
     #[inline]
     pub(super) fn left(&self) -> u64 {
-        self.rest.map_or(0, |rest| rest.cost.units())
+        let rest = self.rest.map_or(0, |rest| rest.cost.units());
+        if self.loose.is_empty() {
+            rest
+        } else {
+            rest + self.loose.iter().map(|one| one.cost.units()).sum::<u64>()
+        }
+    }
+
+    /// Returns what is left, as receipts.
+    pub(super) fn rest(self) -> impl Iterator<Item = Receipt> {
+        self.rest.into_iter().chain(self.loose)
     }
 
     /// Takes units out; `None` if there are too few.
     #[inline]
     pub(super) fn take(&mut self, cost: Cost) -> Option<Portion> {
+        let until = self.until;
+        if let Some(at) = self.loose.iter().rposition(|one| one.cost == cost) {
+            return Some(Portion { before: self.loose.swap_remove(at), cost, until });
+        }
         let before = self.rest?;
         let left = before.cost.units().checked_sub(cost.units())?;
         self.rest = Cost::new(left).map(|cost| self.without_first(before, cost));
-        Some(Portion { before, cost })
+        Some(Portion { before, cost, until })
     }
 
-    /// Puts back the units taken last; `false` if others were taken since.
+    /// Puts units back; `false` if they may be of another window, or too many were put back out of order.
     pub(super) fn put_back(&mut self, portion: &Portion) -> bool {
-        let Portion { before, cost } = portion;
+        let Portion { before, cost, until } = portion;
+        let same = *until == self.until;
+        if !same && matches!(*self.quota, Quota::FixedWindow(_)) {
+            return false;
+        }
         let after =
             Cost::new(before.cost.units() - cost.units()).map(|cost| self.without_first(*before, cost));
-        let adjacent = after == self.rest;
-        // A batch that is all spent does not show which draw it was.
-        if adjacent && self.rest.is_some() {
+        if same && after.is_some() && after == self.rest {
             self.rest = Some(*before);
+            return true;
         }
-        adjacent && after.is_some()
+        let room = self.loose.len() < MOST_LOOSE;
+        if room {
+            self.loose.push(portion.receipt(&self.quota));
+        }
+        room
     }
 
-    pub(super) fn trim(&mut self, most: u64) -> Option<Receipt> {
-        let rest = self.rest?;
-        let Some(kept) = Cost::new(most) else { return self.rest.take() };
-        // The units taken out are the last of the draw, and those kept are the first.
-        let (first, last) = self.quota.split(&rest, kept)?;
-        self.rest = Some(first);
-        Some(last)
+    /// Takes out what is left beyond `most` units.
+    pub(super) fn trim(&mut self, most: u64) -> GivenBack {
+        let mut out = GivenBack::new();
+        while self.left() > most
+            && let Some(one) = self.loose.pop()
+        {
+            out.push(one);
+        }
+        if self.left() > most
+            && let Some(rest) = self.rest
+        {
+            // The units taken out are the last of the draw, and those kept are the first.
+            let split = Cost::new(most).and_then(|kept| self.quota.split(&rest, kept));
+            let (first, last) = split.map_or((None, rest), |(first, last)| (Some(first), last));
+            self.rest = first;
+            out.push(last);
+        }
+        out
     }
 
     /// Returns the receipt of the last units of a draw: it does not open a window that the first units have opened.
@@ -463,22 +502,40 @@ mod tests {
             panic!("within the limit")
         };
         let quota = Arc::clone(quota);
-        let batch = Batch { quota, rest: Some(receipt), from: now, until: Tick::MAX, kept_back: 0, low: 0 };
+        let batch = Batch {
+            quota,
+            rest: Some(receipt),
+            from: now,
+            until: Tick::MAX,
+            kept_back: 0,
+            low: 0,
+            loose: GivenBack::new(),
+        };
         (batch, next)
     }
 
     #[test]
-    fn what_is_put_back_in_order_is_as_if_never_taken() {
+    fn what_is_put_back_is_as_if_never_taken() {
         let quota = Arc::new(Quota::per_second(9).burst(20).gcra().unwrap());
         let (mut batch, _) = batch(&quota, 10);
         let before = batch.clone();
         let first = batch.take(units(3)).unwrap();
         let second = batch.take(units(4)).unwrap();
         assert!(batch.take(units(4)).is_none());
-        assert!(!batch.put_back(&first), "others were taken since");
         assert!(batch.put_back(&second) && batch.put_back(&first));
         assert_eq!(batch, before);
-        assert!(!batch.put_back(&second), "nothing is put back twice");
+        // Out of order.
+        let (first, second) = (batch.take(units(3)).unwrap(), batch.take(units(4)).unwrap());
+        assert!(batch.put_back(&first) && batch.left() == 6 && batch.put_back(&second));
+        assert_eq!(batch.take(units(3)).map(|again| again.receipt(&quota)), Some(first.receipt(&quota)));
+        let all: u64 = batch.trim(2).iter().map(|one| one.cost.units()).sum();
+        assert_eq!((all, batch.left()), (5, 2));
+        let old = Portion { until: Tick::EPOCH, ..second };
+        assert!(batch.put_back(&old) && batch.left() == 6, "of another batch");
+        let window = Arc::new(Quota::per_second(20).fixed_window().unwrap());
+        let (mut batch, _) = self::batch(&window, 10);
+        let old = Portion { until: Tick::EPOCH, ..batch.take(units(3)).unwrap() };
+        assert!(!batch.put_back(&old), "of another window");
     }
 
     /// Portions, trimmed units and the rest are settled separately, and leave the limit as if only the units used had
@@ -495,7 +552,7 @@ mod tests {
             let (mut batch, mut state) = batch(&quota, 12);
             let one = batch.take(units(3)).unwrap().receipt(&quota);
             let two = batch.take(units(2)).unwrap().receipt(&quota);
-            let trimmed = batch.trim(5).unwrap();
+            let trimmed = batch.trim(5)[0];
             let left = batch.rest.unwrap();
             assert_eq!((trimmed.cost.units(), left.cost.units()), (2, 5));
             for (receipt, used) in [(left, 0), (two, 1), (trimmed, 0), (one, 3)] {

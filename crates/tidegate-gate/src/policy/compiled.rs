@@ -134,6 +134,7 @@ impl LimitRules {
                 replace: limit.replace,
                 on_error: policy.on_store_error,
                 durable: policy.durable,
+                settled: policy.is_settled(),
             },
             share: policy.share,
             on_failure: policy.charge == ChargeOn::Failure,
@@ -143,7 +144,7 @@ impl LimitRules {
     /// Returns the rules by which a charge is ended: what a ticket holds of them, and otherwise the usual ones.
     pub(crate) const fn for_ending(self) -> Self {
         // Names every rule, as below: a new one does not compile until it is said what an ending does with it.
-        let ChargeRules { owner, replace: _, on_error: _, durable } = self.charge;
+        let ChargeRules { owner, replace: _, on_error: _, durable, settled: _ } = self.charge;
         let Self { charge: _, share, on_failure } = self;
         Self::of_ending(owner, durable, share, on_failure)
     }
@@ -155,7 +156,7 @@ impl LimitRules {
         share: Option<Share>,
         on_failure: bool,
     ) -> Self {
-        let charge = ChargeRules { owner, replace: Replace::AsIs, on_error: OnStoreError::Local, durable };
+        let charge = ChargeRules { durable, ..ChargeRules::new(owner) };
         Self { charge, share, on_failure }
     }
 }

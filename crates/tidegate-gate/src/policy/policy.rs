@@ -576,6 +576,11 @@ impl Policy {
         self.charge == ChargeOn::Failure
     }
 
+    /// Reports whether charges are usually settled with another cost than they were made with.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settle.is_some() || self.charges_failures() || matches!(self.cost, Some(CostRule::Learned(_)))
+    }
+
     /// Reports whether refused requests are charged too, see [`ChargeOn::Always`].
     #[must_use]
     pub fn charges_always(&self) -> bool {

@@ -85,14 +85,18 @@ pub struct ChargeRules {
     pub on_error: OnStoreError,
     /// When the change has to be on disk, in a store that keeps its keys on disk; see [`Durable`].
     pub durable: Durable,
+    /// Whether charges are usually settled with fewer or more units than they cost. Nodes that hold units of the limit
+    /// then know that any number may come back, whichever of them has tickets.
+    pub settled: bool,
 }
 
 impl ChargeRules {
     /// Makes the usual rules for the keys of an owner: what was spent is carried over as it is, a store of this process
-    /// stands in for an engine that cannot decide, and no answer waits for the disk.
+    /// stands in for an engine that cannot decide, no answer waits for the disk, and charges stay as they are.
     #[must_use]
     pub const fn new(owner: u32) -> Self {
-        Self { owner, replace: Replace::AsIs, on_error: OnStoreError::Local, durable: Durable::Interval }
+        let (replace, on_error, durable) = (Replace::AsIs, OnStoreError::Local, Durable::Interval);
+        Self { owner, replace, on_error, durable, settled: false }
     }
 }
 

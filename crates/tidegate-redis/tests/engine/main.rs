@@ -10,6 +10,7 @@ mod differential;
 mod draws;
 mod faults;
 mod laws;
+mod leases;
 mod losses;
 mod reports;
 mod sentinels;

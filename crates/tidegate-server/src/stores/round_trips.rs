@@ -202,6 +202,6 @@ mod tests {
     fn a_lease_in_a_region_is_of_its_part_of_the_limit() {
         let quota = Arc::new(Quota::per_second(3_000).burst(8_000).gcra().expect("a limit in range"));
         let held = |regions| most_held(&of_one_region(&quota, regions), 2);
-        assert_eq!((held(1), held(4)), (Some(200), Some(50)), "5 % of the region's burst, half of it");
+        assert_eq!((held(1), held(8)), (Some(200), Some(64)), "5 % of the region's burst, half of it");
     }
 }

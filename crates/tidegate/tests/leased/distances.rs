@@ -113,10 +113,12 @@ fn judge(wire: Wire, seconds: u64) -> Option<String> {
     let mut missed = Vec::new();
     let mut bar = |name: &'static str, kept: bool| missed.extend((!kept).then_some(name));
     bar("p50", leased.p50 <= p50);
-    bar("p99", leased.p99 <= 2 * central.p99);
+    bar("p99", leased.p99 <= central.p99);
     bar("used", leased.utilisation >= 970);
     bar("excess", leased.excess == 0);
-    bar("calls", leased.calls <= if leases { 500 } else { 1010 });
+    // A node that grants a hundred a second, of a burst of a second, asks for 2 % of them, besides the first few.
+    let many = rate * tenths.min(10) >= 1_000 * nodes as u64 && burst >= rate;
+    bar("calls", leased.calls <= if leases && many { 22 } else { 1_000 });
     println!(
         "{round_trip_ms} ms\t{rate}/s\t{burst}\t{nodes}\t{}.{}\t{:.1?}\t{:.1?}\t{:.1} %\t{}\t{:.1}\t{:.0?}\t{}",
         tenths / 10,

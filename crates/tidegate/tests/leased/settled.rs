@@ -9,11 +9,13 @@ use tidegate::cluster::Part;
 use tidegate::limiter::{Finish, Receipt};
 use tidegate::store::conformance::Random;
 use tidegate::store::{
-    Charge, DecidedBy, Ending, Executed, Execution, Fallback, Leased, Op, Step, StepAnswer, Store as _,
+    Charge, ChargeRules, DecidedBy, Ending, Executed, Execution, Fallback, Leased, Op, Step, StepAnswer,
+    Store as _,
 };
 use tidegate::{Cost, Outcome, Quota, Tick};
 use tidegate_core::envelope::Envelope;
 
+use crate::leased::behaviour::left;
 use crate::leased::world::{Link, World};
 
 const NODES: u64 = 4;
@@ -90,6 +92,56 @@ fn what_is_really_used_stays_within_the_limit_though_charges_are_ended_elsewhere
             "{all} units used, of about nine thousand and a half that were to be; seed {seed}"
         );
     }
+}
+
+/// Only one node takes tickets, and undoes them; the other one holds what it takes to be missing at the engine. Where the
+/// policy does not say that its charges are settled, its part of what comes back is held too.
+#[test]
+fn tickets_of_one_node_give_the_other_no_more_than_the_limit() {
+    let (burst, ticket) = (400, 300);
+    let mut most = BTreeMap::new();
+    for (seed, settled) in (1..=20).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let quota = Arc::new(Quota::per_second(400).burst(burst).gcra().unwrap());
+        let engine = Arc::new(quota.with_less_burst(burst * 19 / 20).unwrap());
+        let mut world = World::new(2, Duration::from_millis(20), |_, builder| builder.nodes(2));
+        let (mut random, start) = (Random::seeded(seed), world.now());
+        let tickets: Arc<Mutex<Vec<Receipt>>> = Arc::default();
+        let mut due: BTreeMap<u64, Receipt> = BTreeMap::new();
+        for ms in 0..1_200_u64 {
+            world.run_to(start.after(Duration::from_millis(ms)));
+            // Some requests while the ticket is open, and others when it has been undone.
+            if matches!(ms, 100..300 | 800..1_200) && ms % 5 == 0 {
+                let rules = ChargeRules { settled, ..ChargeRules::new(0) };
+                let charges = [Charge { rules, ..Charge::new(b"k", &quota, Cost::ONE) }];
+                let step = Step { receipts: false, ..Step::new(world.now(), Op::Take, &charges) };
+                if let Execution::Later(later) = world.nodes[1].execute_into(&step, &mut Executed::default())
+                {
+                    world.spawn(Box::pin(async move { drop(later.await) }));
+                }
+            }
+            if ms == 0 {
+                let tickets = Arc::clone(&tickets);
+                execute(&mut world, 0, Op::Take, &quota, Cost::new(ticket).unwrap(), move |answer| {
+                    tickets.lock().extend(answer.unwrap().lines[0].receipt);
+                });
+            }
+            due.extend(tickets.lock().drain(..).map(|receipt| (ms + 310 + random.below(50), receipt)));
+            if let Some(receipt) = due.remove(&ms) {
+                let endings = [Ending::new(receipt, Finish::UNDONE)];
+                execute(&mut world, 0, Op::Finish(&endings), &quota, receipt.cost, |answer| {
+                    drop(answer.unwrap());
+                });
+            }
+            if ms % 250 == 0 {
+                world.tick();
+            }
+            let at_once = left(&world, b"k", &engine) + world.outstanding();
+            let most = most.entry(settled).or_insert(0);
+            *most = at_once.max(*most);
+        }
+    }
+    assert!(most[&true] <= burst, "{most:?}");
+    assert!(most[&false] > burst && most[&false] <= burst + ticket / 2, "{most:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidegate::store::{Charge, Op, Step, StepAnswer, Store as _};
+use tidegate::store::{Charge, Executed, Execution, Op, Step, StepAnswer, Store as _};
 use tidegate::{Cost, Quota};
 
 use crate::leased::behaviour::{quiet, take, warm, world};
@@ -116,4 +116,28 @@ fn returns_are_sent_some_at_a_time() {
     assert_eq!((health.outstanding, health.returned, health.burned), (0, given, 0));
     let most = world.engines[0].most_at_once.load(Ordering::Relaxed);
     assert!((32..=64).contains(&most), "{most} at once");
+}
+
+/// Requests that another limit refuses put back what they took of a leased one. That asks nobody, however many of them wait
+/// for the engine at the same time.
+#[test]
+fn a_refusal_by_another_limit_costs_one_call() {
+    let wide = Arc::new(Quota::per_second(1_000).burst(1_000).gcra().unwrap());
+    let narrow = Arc::new(Quota::per_hour(5).sliding_log().unwrap());
+    let mut world = World::new(1, Duration::from_millis(20), |_, builder| builder);
+    let both = [Charge::new(b"wide", &wide, Cost::ONE), Charge::new(b"narrow", &narrow, Cost::ONE)];
+    let start = world.now();
+    for number in 0..1_000_u64 {
+        world.run_to(start.after(Duration::from_millis(5 * number)));
+        let step = Step { receipts: false, ..Step::new(world.now(), Op::Take, &both) };
+        if let Execution::Later(later) = world.nodes[0].execute_into(&step, &mut Executed::default()) {
+            world.spawn(Box::pin(async move { drop(later.await) }));
+        }
+        if number % 50 == 0 {
+            world.tick();
+        }
+    }
+    world.run_to(start.after(Duration::from_secs(6)));
+    let health = world.nodes[0].health();
+    assert!(health.messages <= 1_020, "besides some draws: {health:?}");
 }

@@ -62,7 +62,7 @@ impl OpenTicket {
             u32_to(&mut out, made.limit);
             // Names every rule: `LimitRules::of_ending` makes the others.
             let LimitRules { charge, share, on_failure } = made.rules;
-            let ChargeRules { owner, replace: _, on_error: _, durable } = charge;
+            let ChargeRules { owner, replace: _, on_error: _, durable, settled: _ } = charge;
             u32_to(&mut out, owner);
             let failure = if on_failure { ON_FAILURE } else { 0 };
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };

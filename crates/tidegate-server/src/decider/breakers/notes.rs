@@ -320,9 +320,9 @@ pub(super) fn only_quota(policy: &Policy, limit: usize) -> Option<&Arc<Quota>> {
 /// over as the limit says.
 fn rules_of(policy: &Policy, limit: usize) -> ChargeRules {
     // Names every rule: a new one does not compile until it is said where an operator's comes from.
-    let ChargeRules { owner, replace: usual, on_error, durable } = ChargeRules::new(0);
+    let ChargeRules { owner, replace: usual, on_error, durable, settled } = ChargeRules::new(0);
     let replace = policy.limit(limit).map_or(usual, |limit| limit.replace);
-    ChargeRules { owner, replace, on_error, durable }
+    ChargeRules { owner, replace, on_error, durable, settled }
 }
 
 pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &Arc<Quota>)> {
