@@ -98,7 +98,8 @@ const USUAL: LeaseOptions =
     LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS, nodes: 1 };
 
 /// Returns the most units of a limit that one of `nodes` nodes holds near the engine, if each node has an even part and all
-/// options are the defaults; far away it may hold its part of the burst. `None` where the engine decides each request.
+/// options are the defaults; far away it may hold its part of the burst. `settled`: its policy's charges are usually settled
+/// with another cost. `None` where the engine decides each request.
 ///
 /// # Examples
 /// ```
@@ -106,13 +107,14 @@ const USUAL: LeaseOptions =
 /// use tidegate::Quota;
 /// use tidegate::store::leased::most_held;
 /// let quota = Arc::new(Quota::per_second(1_000).burst(1_000).gcra()?);
-/// assert_eq!(most_held(&quota, 2), Some(64), "a call for many requests");
-/// assert_eq!(most_held(&quota, 100), None, "a part of ten units");
+/// assert_eq!(most_held(&quota, 2, false), Some(64), "a call for many requests");
+/// assert_eq!(most_held(&quota, 2, true), Some(25), "an even part of 5 % of the burst");
+/// assert_eq!(most_held(&quota, 100, false), None, "a part of ten units");
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[must_use]
-pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
-    leasable::most_held(quota, nodes, &USUAL)
+pub fn most_held(quota: &Arc<Quota>, nodes: u64, settled: bool) -> Option<u64> {
+    leasable::most_held(quota, settled, &LeaseOptions { nodes, ..USUAL })
 }
 
 /// A store that draws units from an engine ahead of time; see the [module](self).

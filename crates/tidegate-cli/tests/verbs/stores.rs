@@ -338,7 +338,7 @@ policies:
         lines,
         [
             "POLICY SHARE DECIDED IN ROUND TRIPS OF A REQUEST TO SETTLE IT",
-            "all leased leases 1 for a lease of up to 25 units, else 0 -",
+            "all leased leases 1 for a lease of up to 64 units, else 0 -",
             "few leased script 1 -",
             "own local process 0 -",
             "work central compare-and-set 2; 1 for a refusal, at most 2 more for each conflicting write 2",

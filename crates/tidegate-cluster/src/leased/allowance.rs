@@ -247,13 +247,17 @@ impl Allowance {
         };
         // If the part of `O` is enough for many requests, and lasts until the next draw arrives, what is not spent can be
         // given back.
-        let lasting = wanted.within(wanted.round_trip * 2).max(LEAST_DRAWN / 2);
         let (burst, meanwhile) = (terms.engine_burst(), terms.refill(wanted.round_trip));
-        if most >= lasting.max(wanted.units.min(MANY)) || is_little(burst, self.of(burst), meanwhile) {
+        if most >= lasting(wanted).max(wanted.units.min(MANY)) || is_little(burst, self.of(burst), meanwhile)
+        {
             return within_always(wanted.units);
         }
-        let enough = wanted.within(wanted.round_trip * 3).max(MANY);
+        // What is held or set aside beyond `O` may be lost until the rate returns it: no more than it does soon.
+        let enough = wanted.within(wanted.round_trip * 3).max(MANY).min(terms.refill(terms.lasts) - 1);
         let wanted = &Wanted { units: wanted.units.min(enough), ..*wanted };
+        if wanted.units <= always {
+            return within_always(wanted.units);
+        }
         if in_full_use {
             let room = self.of(burst.saturating_sub(meanwhile + 2)).saturating_sub(here);
             // The others need their parts of what comes back.
@@ -261,7 +265,7 @@ impl Allowance {
             let units = wanted.units.min(always.max(room)).min(fair.max(2 * self.taken));
             return (units >= least).then_some(DrawSize { units, aside: 0 });
         }
-        let size = self.size_beyond(terms, wanted, here, most >= lasting, now);
+        let size = self.size_beyond(terms, wanted, here, now);
         if size.units <= always {
             return within_always(wanted.units);
         }
@@ -271,7 +275,8 @@ impl Allowance {
     /// Returns how much to draw of what is missing at the engine, and has to be for that. A burst that is hardly more than
     /// that would be set aside in vain: at most a quarter of it is, or three quarters where the part of `O` does not last
     /// for the distance.
-    fn size_beyond(&self, terms: &Terms, wanted: &Wanted, here: u64, lasts: bool, now: Tick) -> DrawSize {
+    fn size_beyond(&self, terms: &Terms, wanted: &Wanted, here: u64, now: Tick) -> DrawSize {
+        let lasts = self.always(terms, 0) >= lasting(wanted);
         let (burst, meanwhile) = (terms.engine_burst(), terms.refill(wanted.round_trip));
         // What comes back in the time of a round trip, and of the next one, is not known in time.
         let by_rate = |units: u64| {
@@ -281,20 +286,22 @@ impl Allowance {
         // What has to be missing for the units that are held: the others' parts of it, or what comes back until they are
         // spent.
         let needs = |units: u64| meanwhile + by_rate(units).max(self.whole_of(units + here)) + 2;
+        let soon = terms.refill(terms.lasts);
         let far = match lasts {
             true => 0,
-            false => (burst * 3 / 4).min(needs(wanted.within(wanted.round_trip * 3 / 2).max(LEAST_DRAWN))),
+            false => (burst * 3 / 4)
+                .min(soon)
+                .min(needs(wanted.within(wanted.round_trip * 3 / 2).max(LEAST_DRAWN))),
         };
         let fits = |units: u64| {
             let needs = needs(units);
-            needs <= far || needs.saturating_sub(units) <= burst / 4
+            needs <= far || needs.saturating_sub(units) <= soon.min(burst / 4)
         };
         let units = highest(wanted.units, fits);
         // What this node does not know, it takes to be as here: the others ask for as much.
         let (rate, all) = (signed(wanted.rate), signed(terms.rate_in_thousandths()));
-        let rises = wanted
-            .rises
-            .unwrap_or_else(|| all.saturating_sub(signed(self.whole_of(wanted.rate))).saturating_add(rate));
+        let others = signed(self.whole_of(wanted.rate)).saturating_sub(rate);
+        let rises = wanted.rises.unwrap_or_else(|| all.saturating_sub(others));
         let there = self.level.map_or(burst, |(level, sent)| {
             let moved = units_within(rises.unsigned_abs(), now.since(sent));
             if rises < 0 { level.saturating_sub(moved) } else { level.saturating_add(moved).min(burst) }
@@ -311,6 +318,11 @@ impl Allowance {
             |units: u64| units + here <= self.of((missing + aside + units).saturating_sub(meanwhile + 2));
         DrawSize { units: highest(units, held), aside }
     }
+}
+
+/// Returns how many units last until the next draw arrives.
+fn lasting(wanted: &Wanted) -> u64 {
+    wanted.within(wanted.round_trip * 2).max(LEAST_DRAWN / 2)
 }
 
 fn signed(number: u64) -> i64 {

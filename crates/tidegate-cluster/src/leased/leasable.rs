@@ -34,13 +34,13 @@ pub(super) struct LeaseOptions {
     pub(super) nodes: u64,
 }
 
-/// Returns the most units of a limit that one of `nodes` nodes holds near the engine if each has an even part; `None` if
-/// the limit is not leased.
-pub(super) fn most_held(quota: &Arc<Quota>, nodes: u64, options: &LeaseOptions) -> Option<u64> {
-    let terms = Terms::of(quota, &LeaseOptions { nodes, ..*options })?;
-    let part = Part::even(nodes).at(tidegate_core::Tick::EPOCH);
+/// Returns the most units of a limit that a node holds near the engine if each has an even part; `None` if the limit is not
+/// leased.
+pub(super) fn most_held(quota: &Arc<Quota>, settled: bool, options: &LeaseOptions) -> Option<u64> {
+    let terms = Terms::of(quota, options)?;
+    let part = Part::even(options.nodes).at(tidegate_core::Tick::EPOCH);
     let (held, burst) = (terms.allowance(part, terms.limit), terms.part_of_burst(part));
-    let held = if burst < FEW { held } else { held.max(burst.min(MANY)) };
+    let held = if settled || burst < FEW { held } else { held.max(burst.min(MANY)) };
     (held >= LEAST_HELD).then_some(held)
 }
 

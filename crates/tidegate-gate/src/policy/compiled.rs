@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
-use tidegate_core::{Cost, Criticality, Priority, Quota, Rate, Replace};
+use tidegate_core::{Cost, Criticality, Priority, Quota, Rate};
 
 use super::canary::{ChosenKeys, Portion};
 use super::cost::{CostErrors, CostRule, OnCostError};
@@ -26,7 +26,7 @@ use super::policy::{Canary, ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use super::signal_rate::{Levels, busy_from, busy_levels};
 use tidegate_limits::priority::{KeepFor, graded, most_at_once};
-use tidegate_limits::store::{ChargeRules, Durable, OnStoreError, kept_back};
+use tidegate_limits::store::{ChargeRules, Durable, kept_back};
 
 /// The number of levels of priority.
 pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;

@@ -66,7 +66,7 @@ fn a_wait_told_under_a_lowered_limit_is_not_too_short() {
                 };
                 assert!(!allowed && wait > Duration::ZERO);
                 // The timer and the way to the server take more than a millisecond.
-                std::thread::sleep(wait + Duration::from_millis(1));
+                runtime.block_on(async { tokio::time::sleep(wait + Duration::from_millis(1)).await });
                 assert!(take(node, &key, &new, 1).0, "{count} nodes, {new:?}: not after {wait:?}");
             }
         }

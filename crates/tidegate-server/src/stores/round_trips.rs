@@ -169,7 +169,8 @@ fn lease_units(policy: &Policy, fleet: Fleet) -> Option<u64> {
     if policy.share.unwrap_or(Share::Leased) != Share::Leased || waits || follows(policy) {
         return None;
     }
-    let held = quotas_of(policy).map(|quota| most_held(&of_one_region(quota, fleet.regions), fleet.nodes));
+    let (Fleet { nodes, regions }, settled) = (fleet, settles(policy));
+    let held = quotas_of(policy).map(|quota| most_held(&of_one_region(quota, regions), nodes, settled));
     held.collect::<Option<Vec<u64>>>()?.into_iter().min()
 }
 
@@ -201,7 +202,7 @@ mod tests {
     #[test]
     fn a_lease_in_a_region_is_of_its_part_of_the_limit() {
         let quota = Arc::new(Quota::per_second(3_000).burst(8_000).gcra().expect("a limit in range"));
-        let held = |regions| most_held(&of_one_region(&quota, regions), 2);
-        assert_eq!((held(1), held(8)), (Some(200), Some(64)), "5 % of the region's burst, half of it");
+        let held = |regions| most_held(&of_one_region(&quota, regions), 2, true);
+        assert_eq!((held(1), held(4)), (Some(200), Some(50)), "5 % of the region's burst, half of it");
     }
 }
