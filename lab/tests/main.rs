@@ -3,5 +3,4 @@
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
 mod engine_faults;
-mod regions;
 mod two_nodes;
