@@ -72,6 +72,13 @@ pub(crate) trait PersistentCounters: Debug + Send + Sync {
     /// Why counters cannot be written, and since how long.
     fn trouble(&self) -> Option<(String, Duration)>;
 
+    /// Writes a copy of all counters into the folder `backup` beside them, in place of an earlier one, and returns its file.
+    /// Blocks the thread; only one call at a time.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn back_up(&self) -> Result<PathBuf, String>;
+
     /// Writes the last changes. Blocks the thread.
     ///
     /// # Errors

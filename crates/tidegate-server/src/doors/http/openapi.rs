@@ -184,6 +184,7 @@ mod tests {
         ("/v1/lab", "#the-lab"),
         ("/ui/", "#sight"),
         ("/v1/reload", "#reload"),
+        ("/v1/backup", "#backup"),
         ("/livez", "#health"),
         ("/readyz", "#health"),
         ("/healthz", "#health"),

@@ -1,4 +1,4 @@
-//! Health, metrics, version, schema and reload.
+//! Health, metrics, version, schema, reload and backup.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -357,6 +357,22 @@ pub(crate) async fn reload(app: &App, headers: &HeaderMap) -> Result<Response, P
             );
             let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
             Err(problem.with("diagnostics", refused.diagnostics))
+        }
+    }
+}
+
+/// `POST /v1/backup`: writes a copy of the counters on disk beside them, while checks go on.
+///
+/// # Errors
+/// 409 for a store that keeps none; 503 if the copy cannot be written.
+pub(crate) async fn back_up(app: &App) -> Result<Response, Problem> {
+    match app.decider.storage.back_up().await {
+        Some(Ok(file)) => Ok(json::ok(&json!({ "file": file }))),
+        Some(Err(why)) => Err(Problem::unavailable(format!("the counters were not copied: {why}"))),
+        None => {
+            let kind = app.decider.storage.kind();
+            let detail = format!("`store.kind: {kind}` keeps no counters on this disk; only `disk` does");
+            Err(Problem::conflict(detail))
         }
     }
 }

@@ -45,7 +45,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 43] = [
+pub(super) const ROUTES: [Route; 44] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -86,6 +86,7 @@ pub(super) const ROUTES: [Route; 43] = [
     read("GET, HEAD", "/v1/live"),
     read("POST", "/v1/lab"),
     admin("POST", "/v1/reload"),
+    admin("POST", "/v1/backup"),
     metrics("GET, HEAD", "/version"),
     read("GET, HEAD", "/config.schema.json"),
     read("GET, HEAD", "/openapi.json"),
