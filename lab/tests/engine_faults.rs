@@ -11,7 +11,9 @@ mod act;
 #[path = "../examples/engine_faults/engine.rs"]
 mod engine;
 #[path = "../examples/engine_faults/load.rs"]
-pub(crate) mod load;
+mod load;
+#[path = "../examples/engine_faults/regions.rs"]
+mod regions;
 #[path = "../examples/engine_faults/run.rs"]
 mod run;
 #[path = "../examples/engine_faults/stand.rs"]
@@ -40,6 +42,21 @@ fn holds(kind: Kind, name: &str, share: &str) {
     row.demand = Demand::Even(4.0);
     row.bounds.used_per_mille = 600;
     let Some(seen) = run::run(kind, &row) else { return };
+    let outcome = verdict::judge(&row, &seen);
+    assert_eq!(outcome.broken(&row), Vec::<String>::new(), "{}\n{}", verdict::HEAD, outcome.line(&row));
+}
+
+/// The same for regions. `moves` is how much longer a fault lasts that makes parts move.
+fn regions_hold(name: &str, moves: Duration) {
+    let times = Times {
+        before: Duration::from_millis(500),
+        lasts: Duration::from_secs(2),
+        after: Duration::from_millis(500),
+    };
+    let mut rows = regions::rows(times, moves).into_iter();
+    let mut row = rows.find(|row| row.name == name).expect("a row of the table");
+    row.bounds.used_per_mille = row.bounds.used_per_mille.min(800);
+    let Some(seen) = run::run(Kind::Regions, &row) else { return };
     let outcome = verdict::judge(&row, &seen);
     assert_eq!(outcome.broken(&row), Vec::<String>::new(), "{}\n{}", verdict::HEAD, outcome.line(&row));
 }
@@ -97,4 +114,16 @@ fn a_follower_of_etcd_killed() {
 #[test]
 fn nodes_on_etcd_restarted_one_by_one() {
     holds(Kind::Etcd, "nodes restart one by one, every 2 s", "split");
+}
+
+#[test]
+fn the_etcd_between_regions_cut_off() {
+    regions_hold("the etcd is cut off", Duration::ZERO);
+}
+
+/// Longer than the others' wait for the part of a region that they do not hear of: then it is granted by both or by
+/// neither.
+#[test]
+fn a_region_cut_off_from_the_others() {
+    regions_hold("one region is cut off from the others", Duration::from_secs(10));
 }

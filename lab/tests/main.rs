@@ -3,5 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
 mod engine_faults;
-mod regions;
+mod moved_counters;
 mod two_nodes;

@@ -10,7 +10,7 @@
 //! * [`shares`]: divides the whole among the nodes
 //! * [`policies`]: distributes a policy file to every node
 //! * [`conformance`]: the suite that every coordinator has to pass
-//! * [`Leased`], [`Split`], [`Regional`], [`Fallback`]: stores around other stores
+//! * [`Leased`], [`Split`], [`Regional`], [`Fallback`], [`Successor`]: stores around other stores
 //! * [`CasStore`]: a store over an engine that compares and sets
 //!
 //! A part of [`tidegate`](https://docs.rs/tidegate), which shows all of it under one name.
@@ -27,6 +27,7 @@ mod part;
 pub mod policies;
 pub mod shares;
 mod split;
+mod successor;
 
 pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Written};
 pub use coordinator::{Coordinator, CoordinatorError, Document, Member, MemberReport, OwnReport};
@@ -35,3 +36,4 @@ pub use leased::Leased;
 pub use local::LocalCluster;
 pub use part::Part;
 pub use split::{Regional, Split};
+pub use successor::Successor;

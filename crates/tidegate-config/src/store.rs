@@ -22,6 +22,9 @@ pub struct StoreSettings {
     pub keys: usize,
     /// Whether this process stores full keys, in twice the memory, instead of their fingerprints.
     pub full_keys: bool,
+    /// The policy file of a former store, whose counters this one takes over ([`Successor`](tidegate_cluster::Successor));
+    /// not read here. `None`: there is none.
+    pub from: Option<PathBuf>,
 }
 
 /// The kind of store.
@@ -165,7 +168,7 @@ impl StoreSettings {
 impl Default for StoreSettings {
     fn default() -> Self {
         // Enough for a day's visitors of a large site, in tens of megabytes at most.
-        Self { kind: StoreKind::Disk(DiskSettings::default()), keys: 1_000_000, full_keys: false }
+        Self { kind: StoreKind::Disk(DiskSettings::default()), keys: 1_000_000, full_keys: false, from: None }
     }
 }
 
@@ -184,6 +187,7 @@ pub(super) fn read(file: &Node) -> StoreSettings {
         },
         keys: held.and_then(|(keys, _)| usize::try_from(keys).ok()).unwrap_or(default.keys),
         full_keys: held.is_some_and(|(_, full)| full),
+        from: path(node, "from"),
     }
 }
 

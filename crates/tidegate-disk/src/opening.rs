@@ -344,6 +344,27 @@ fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> 
     Ok(Ready { file, table, recorder, opened })
 }
 
+/// Writes a file with the content of a table into another folder.
+pub(crate) fn copy(from: &TrackedStore, identity: &Identity, folder: &Path) -> Result<(), OpenError> {
+    make_folder(folder).map_err(|source| OpenError::Folder { path: folder.to_owned(), source })?;
+    let to_open_error = |error| open_error(folder, error);
+    let copied = table(identity.keys, identity.full_keys, &identity.seed)?;
+    let mut all = copied.recorder();
+    // The seed and the kind of keys are the same.
+    all.take_over(from).map_err(unreadable).map_err(to_open_error)?;
+    let mut write = || {
+        let mut file = StoreFile::make(folder, identity.clone())?;
+        file.write(|journal| {
+            while let Some(piece) = all.changes(|| Duration::ZERO) {
+                journal.add(&piece)?;
+            }
+            Ok(())
+        })?;
+        file.close()
+    };
+    write().map_err(to_open_error)
+}
+
 fn table(keys: u64, full_keys: bool, seed: &Seed) -> Result<TrackedStore, CapacityError> {
     let make = if full_keys { TrackedStore::with_full_keys_and_seed } else { TrackedStore::with_seed };
     // As impossible for this machine's memory as `usize::MAX`.

@@ -12,6 +12,7 @@ use tidegate::store::{
     StepAnswer, Store, StoreError, TrackedStore,
 };
 
+use crate::file::Identity;
 use crate::flush::{self, Flush, FlushPace, WriterState, present};
 use crate::health::{Health, HealthWatch};
 use crate::opening::{self, DiskOptions, OpenError, Opened};
@@ -29,7 +30,7 @@ pub struct DiskStore {
 struct DiskState {
     table: TrackedStore,
     shared: Arc<WriterState>,
-    home: Home,
+    identity: Identity,
     opened: Opened,
     path: PathBuf,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -44,7 +45,7 @@ impl DiskStore {
     pub fn open(options: DiskOptions) -> Result<Self, OpenError> {
         let ready = opening::open(&options, present)?;
         let path = ready.file.path.clone();
-        let home = Home::Process { store: ready.file.identity.store };
+        let identity = ready.file.identity.clone();
         let shared = Arc::new(WriterState {
             orders: Orders::new(),
             watch: HealthWatch::new(options.on_change, present()),
@@ -62,7 +63,7 @@ impl DiskStore {
             .spawn(move || flush::run_writer(flush, &writes, pace))
             .map_err(|source| OpenError::Thread { source })?;
         let thread = Mutex::new(Some(thread));
-        let inner = DiskState { table: ready.table, shared, home, opened: ready.opened, path, thread };
+        let inner = DiskState { table: ready.table, shared, identity, opened: ready.opened, path, thread };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -88,6 +89,19 @@ impl DiskStore {
     #[must_use]
     pub fn export(&self) -> Export<'_> {
         self.inner.table.export()
+    }
+
+    /// Writes a copy of the store into another folder that has none, while checks go on: a store may be opened on it
+    /// once this one has ended. Each key is as it was at some moment of the call; two keys charged in one step may be
+    /// from before and after it. Does not wait for the store's own writes. Takes the memory of a second table meanwhile,
+    /// and blocks the calling thread.
+    ///
+    /// The copy is as secret as the file.
+    ///
+    /// # Errors
+    /// [`OpenError`] about the copy; [`OpenError::InUse`] if the folder has a store already.
+    pub fn copy_to(&self, folder: impl AsRef<Path>) -> Result<(), OpenError> {
+        opening::copy(&self.inner.table, &self.inner.identity, folder.as_ref())
     }
 
     /// Writes all changes made before this call, and blocks the calling thread until they are on disk.
@@ -176,7 +190,7 @@ impl Store for DiskStore {
     }
 
     fn home(&self) -> Home {
-        self.inner.home
+        Home::Process { store: self.inner.identity.store }
     }
 }
 

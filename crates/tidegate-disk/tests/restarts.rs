@@ -2,7 +2,10 @@
 
 use crate::common;
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use common::{NOW, allowed, daily, left, open, options};
@@ -11,7 +14,7 @@ use tidegate::store::conformance::{Random, quotas};
 use tidegate::store::{Charge, Ending, Executed, Home, Op, PlainStore, Step, Store};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Decision, Finish, Outcome, Receipt};
-use tidegate_disk::DiskStore;
+use tidegate_disk::{DiskStore, OpenError};
 
 #[test]
 fn what_was_spent_is_spent_and_tickets_know_their_store() {
@@ -149,4 +152,44 @@ fn a_clock_that_went_back_stands_still_or_is_set_right() {
     drop(store);
     let store = at(back.after(Duration::from_secs(9000)));
     assert_eq!(store.opened().clock_was_ahead, None, "what the fast clock wrote is gone from the file");
+}
+
+/// A copy holds at least what was spent before it was made, and nothing that was not spent.
+#[test]
+fn a_copy_is_made_while_threads_charge() {
+    for full_keys in [false, true] {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let options = |folder: &Path| options(folder).full_keys(full_keys);
+        let store = DiskStore::open(options(folder.path())).unwrap();
+        let (many, keys) = (daily(1_000_000), (0..100u8).map(|key| [key]));
+        let spent = |store: &DiskStore| -> Vec<u64> {
+            keys.clone().map(|key| 1_000_000 - left(store, &key, &many)).collect()
+        };
+        let over = AtomicBool::new(false);
+        let (before, after) = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for key in keys.clone().cycle() {
+                        allowed(&store, &key, &many);
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                });
+            }
+            common::until("all keys were charged", || spent(&store).iter().all(|units| *units > 3));
+            let before = spent(&store);
+            store.copy_to(other.path().join("copy")).unwrap();
+            let after = spent(&store);
+            over.store(true, Ordering::Relaxed);
+            (before, after)
+        });
+        let again = store.copy_to(other.path().join("copy"));
+        assert!(matches!(again, Err(OpenError::InUse { .. })), "{again:?}");
+        let copy = DiskStore::open(options(&other.path().join("copy"))).unwrap();
+        for (key, units) in spent(&copy).into_iter().enumerate() {
+            assert!((before[key]..=after[key]).contains(&units), "{} {units} {}", before[key], after[key]);
+        }
+        assert_eq!(copy.home(), store.home(), "tickets are settled in a store that was restored");
+    }
 }

@@ -449,6 +449,10 @@ mod tests {
             None
         }
 
+        fn back_up(&self) -> Result<std::path::PathBuf, String> {
+            Err("it hangs".to_owned())
+        }
+
         fn close(&self) -> Result<(), String> {
             self.closing.notify_one();
             // Ends when the test drops the other side.

@@ -14,12 +14,16 @@ mod opened;
 mod redis;
 mod round_trips;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::Clock;
 use tidegate::cluster::Coordinator;
-use tidegate::config::{Address, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings};
+use tidegate::config::{
+    Address, Config, EngineKind, EngineSettings, RegionSettings, Severity, StoreKind, StoreSettings,
+};
+use tidegate::store::Successor;
 
 use self::dial::{Dial, Failed};
 pub(crate) use self::opened::PersistentCounters;
@@ -30,7 +34,8 @@ pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names. `keys`, if given, replaces the file's number. The default folder of a disk
 /// store is named after `http`, the server's address. If another process uses the folder, waits for up to
-/// `patience`: it may be this server's predecessor, which still answers its last requests.
+/// `patience`: it may be this server's predecessor, which still answers its last requests. The counters of a former
+/// store (`store.from`) are taken over.
 ///
 /// Waits a few seconds for an engine. One that does not answer is dialled in the background until it does;
 /// meanwhile the `on_store_error` of each policy decides: a node can start while its engine is away. A store on
@@ -50,6 +55,49 @@ pub async fn open_store(
     clock: Arc<dyn Clock>,
     patience: Duration,
 ) -> Result<OpenStore, OpenStoreError> {
+    let opened = open_own(settings, keys, http, Arc::clone(&clock), patience).await?;
+    let Some(path) = &settings.from else { return Ok(opened) };
+    let of_former = |error: OpenStoreError| error.of_former(path);
+    let former = former(path)?;
+    check_own(&former).map_err(of_former)?;
+    let former = open_own(&former, None, http, clock, patience).await.map_err(of_former)?;
+    let mut warnings = opened.warnings;
+    warnings
+        .extend(former.warnings.iter().map(|warning| format!("store.from: {}: {warning}", path.display())));
+    let store = Arc::new(Successor::new(opened.store, former.store));
+    Ok(OpenStore { store, warnings, ..opened })
+}
+
+/// Reads the settings of a former store.
+fn former(path: &Path) -> Result<StoreSettings, OpenStoreError> {
+    let wrong = |reason: String| OpenStoreError::Former { path: path.to_owned(), reason, in_the_file: true };
+    let store = match Config::read(path) {
+        Ok((config, _)) => config.store,
+        Err(mistakes) => {
+            let errors = mistakes.iter().filter(|mistake| mistake.severity == Severity::Error);
+            let errors: Vec<String> = errors.map(ToString::to_string).collect();
+            return Err(wrong(errors.join("; ")));
+        }
+    };
+    match (&store.kind, &store.from) {
+        (StoreKind::Memory, _) => {
+            Err(wrong("its counters were in the memory of a process; leave store.from out".to_owned()))
+        }
+        (_, Some(_)) => {
+            Err(wrong("it has store.from itself; leave that out there, or wait with the change".to_owned()))
+        }
+        _ => Ok(store),
+    }
+}
+
+/// Opens the store that settings name, without the counters of a former one.
+async fn open_own(
+    settings: &StoreSettings,
+    keys: Option<usize>,
+    http: &Address,
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+) -> Result<OpenStore, OpenStoreError> {
     match &settings.kind {
         StoreKind::Memory => Ok(OpenStore::in_memory(settings, keys)?),
         StoreKind::Disk(disk) => disk::open(settings, disk, keys, http, clock, patience).await,
@@ -58,11 +106,17 @@ pub async fn open_store(
     }
 }
 
-/// Checks that this program has the client of the store. Opens nothing.
+/// Checks that this program has the client of the store, and of a former one, whose file it reads. Opens nothing.
 ///
 /// # Errors
-/// [`OpenStoreError::NotBuilt`] if it has not.
+/// [`OpenStoreError::NotBuilt`] if it has not; [`OpenStoreError::Former`] about a former store.
 pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
+    check_own(settings)?;
+    let Some(path) = &settings.from else { return Ok(()) };
+    check_own(&former(path)?).map_err(|error| error.of_former(path))
+}
+
+fn check_own(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     let StoreKind::Engine(engine) = &settings.kind else { return Ok(()) };
     check_engine(&engine.engine)?;
     let through = engine.region.as_ref().map(|region| &region.through.engine);

@@ -11,11 +11,13 @@
 
 mod faulty_proxy;
 mod manual;
+mod peer_wires;
 mod process;
 mod servers;
 
 pub use faulty_proxy::{Charges, Fault, FaultyProxy, charge_under_faults};
 pub use manual::{cell, keep_tables, name, table};
+pub use peer_wires::PeerWires;
 pub use process::{
     PATIENCE, Process, built, folder, free_address, free_port, missing, program, python_program, runtime,
     within,

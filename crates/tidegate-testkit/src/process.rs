@@ -53,6 +53,17 @@ impl Process {
         }
     }
 
+    /// Stops it as a service manager does (`SIGTERM`), and returns once it has ended.
+    ///
+    /// # Panics
+    /// If it is not running, or does not end.
+    pub fn stop(&mut self) {
+        self.signal("-TERM");
+        let child = self.child.as_mut().expect("it is running");
+        within("it ends", || child.try_wait().is_ok_and(|ended| ended.is_some()));
+        self.child = None;
+    }
+
     /// Sends it a signal, in the form that `kill` accepts: `-STOP` and `-CONT` pause and resume it. After `-STOP` it
     /// returns once all threads stand still: on a busy machine one may run for a moment longer, and answer.
     ///

@@ -3,9 +3,11 @@
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::peer_wires::PeerWires;
 use crate::process::{Process, folder, free_port, missing, program, within};
 
 // A real Redis server for tests.
@@ -173,6 +175,29 @@ impl EtcdServer {
         let members = [one?, two?, three?];
         within("the members know their leader", || members.iter().all(|member| member.leader().is_some()));
         Some(members)
+    }
+
+    /// Starts a cluster of three members far from each other, with a delay each way between any two; the same as
+    /// [`EtcdServer::start_three`] otherwise.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn start_three_apart(delay: Duration, options: &[&str]) -> Option<([Self; 3], PeerWires)> {
+        let peers = [(); 3].map(|()| free_port());
+        let listen = |port: &u16| (format!("m{port}"), ([127, 0, 0, 1], *port).into());
+        let wires = PeerWires::before(peers.iter().map(listen).collect(), delay).expect("a port is free");
+        let reached: Vec<String> = wires.addrs().iter().map(|wire| format!("http://{wire}")).collect();
+        let all: Vec<String> =
+            peers.iter().zip(&reached).map(|(port, url)| format!("m{port}={url}")).collect();
+        let all = all.join(",");
+        let [one, two, three] = [0, 1, 2].map(|at: usize| {
+            let options = [options, &["--initial-advertise-peer-urls", &*reached[at]]].concat();
+            Self::started_among("http", folder(), &all, peers[at], &options)
+        });
+        let members = [one?, two?, three?];
+        within("the members know their leader", || members.iter().all(|member| member.leader().is_some()));
+        Some((members, wires))
     }
 
     /// Starts a server that speaks TLS with a self-signed certificate, and returns the certificate too, in PEM.

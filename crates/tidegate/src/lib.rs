@@ -105,8 +105,8 @@ pub mod cluster {
 pub mod store {
     #[doc(inline)]
     pub use tidegate_cluster::{
-        ByteMap, CAS_ROUND_TRIPS, CasStore, Fallback, Leased, Read, Regional, Split, Versioned, Write,
-        Written, fallback, leased,
+        ByteMap, CAS_ROUND_TRIPS, CasStore, Fallback, Leased, Read, Regional, Split, Successor, Versioned,
+        Write, Written, fallback, leased,
     };
     #[doc(inline)]
     pub use tidegate_limits::store::*;

@@ -13,6 +13,7 @@ mod memory_shares;
 mod regional;
 mod shares;
 mod split;
+mod successor;
 mod wrappers;
 
 /// Returns the number of steps per trace.

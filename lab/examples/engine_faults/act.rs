@@ -44,6 +44,11 @@ pub(crate) enum Member {
 pub(crate) enum Act {
     /// The proxies of nodes apply a fault to their connections.
     Wires(NodeSelection, Fault),
+    /// All wires between a region and the others have a fault, or without a region those of all nodes to the etcd
+    /// through which regions agree.
+    Across(Option<usize>, Fault),
+    /// The Redis of a region is killed (`false`), or started again (`true`).
+    RunRedis(usize, bool),
     /// The engine is suspended (`SIGSTOP`) or resumed (`SIGCONT`).
     Hold(bool),
     /// The engine is killed (`SIGKILL`).
@@ -91,10 +96,13 @@ impl Act {
 pub(crate) struct Bounds {
     /// The most excess, in units.
     pub(crate) excess: u64,
-    /// The least use, in thousandths of the ideal.
+    /// The least use, in thousandths of the ideal, and the time from which it counts.
     pub(crate) used_per_mille: u64,
+    pub(crate) used_from: Duration,
     /// Whether nodes are expected to decide without the engine.
     pub(crate) alone: bool,
+    /// The most latency of 99 % of the requests.
+    pub(crate) p99: Duration,
 }
 
 /// One row of the table.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate_testkit::{EtcdServer, Fault, FaultyProxy, RedisServer, ZooKeeperServer, within};
 
 use super::act::{Member, Members};
+use super::regions::{Regions, region_of};
 
 /// The kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,19 +14,22 @@ pub(crate) enum Kind {
     Redis,
     Etcd,
     ZooKeeper,
+    /// A Redis in each of several regions, which agree through an etcd.
+    Regions,
 }
 
 impl Kind {
-    /// Returns its name in `store.kind`.
+    /// Returns its name.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Redis => "redis",
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
+            Self::Regions => "regions",
         }
     }
 
-    /// Says whether nodes agree on their parts of a limit through it.
+    /// Says whether nodes or regions agree on their parts of a limit through it.
     pub(crate) const fn coordinates(self) -> bool {
         !matches!(self, Self::Redis)
     }
@@ -33,7 +37,7 @@ impl Kind {
     /// Returns its URL in a policy file.
     pub(crate) fn url(self, at: SocketAddr) -> String {
         match self {
-            Self::Redis => format!("redis://{at}"),
+            Self::Redis | Self::Regions => format!("redis://{at}"),
             Self::Etcd => format!("http://{at}"),
             Self::ZooKeeper => format!("zookeeper://{at}"),
         }
@@ -55,6 +59,7 @@ pub(crate) enum Engine {
     /// All members; those in the second list are killed or suspended.
     Etcd(Vec<EtcdServer>, Vec<Away>),
     ZooKeeper(Vec<ZooKeeperServer>, Vec<Away>),
+    Regions(Box<Regions>),
 }
 
 /// A member that does not answer.
@@ -85,6 +90,7 @@ impl Engine {
                 };
                 zookeeper.map(|zookeeper| Self::ZooKeeper(zookeeper, Vec::new()))
             }
+            Kind::Regions => Regions::start().map(|regions| Self::Regions(Box::new(regions))),
         }
     }
 
@@ -100,9 +106,10 @@ impl Engine {
         Some(Self::Replicated { master: Box::new(master), replica: Box::new(replica), wire })
     }
 
-    /// Returns the addresses at which nodes first reach the engine.
-    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
+    /// Returns the addresses at which a node first reaches the engine.
+    pub(crate) fn addrs(&self, node: usize) -> Vec<SocketAddr> {
         match self {
+            Self::Regions(regions) => vec![regions.redis(region_of(node))],
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => vec![redis.addr()],
             Self::Etcd(etcd, _) => etcd.iter().map(EtcdServer::addr).collect(),
             Self::ZooKeeper(zookeeper, _) => zookeeper.iter().map(ZooKeeperServer::addr).collect(),
@@ -115,6 +122,7 @@ impl Engine {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.signal(signal),
             Self::Etcd(etcd, _) => etcd.iter().for_each(|etcd| etcd.signal(signal)),
             Self::ZooKeeper(zookeeper, _) => zookeeper.iter().for_each(|zookeeper| zookeeper.signal(signal)),
+            Self::Regions(_) => panic!("regions have several engines"),
         }
     }
 
@@ -124,6 +132,7 @@ impl Engine {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.kill(),
             Self::Etcd(etcd, _) => etcd.iter_mut().for_each(EtcdServer::kill),
             Self::ZooKeeper(zookeeper, _) => zookeeper.iter_mut().for_each(ZooKeeperServer::kill),
+            Self::Regions(_) => panic!("regions have several engines"),
         }
     }
 
@@ -133,6 +142,7 @@ impl Engine {
             Self::Redis(redis) | Self::Replicated { master: redis, .. } => redis.start_again(),
             Self::Etcd(etcd, _) => etcd.iter_mut().for_each(EtcdServer::start_again),
             Self::ZooKeeper(zookeeper, _) => zookeeper.iter_mut().for_each(ZooKeeperServer::start_again),
+            Self::Regions(_) => panic!("regions have several engines"),
         }
     }
 
@@ -144,11 +154,16 @@ impl Engine {
         let member = self.number(which);
         let how = Away { member, killed };
         match self {
-            Self::Etcd(etcd, away) if killed => (etcd[member].kill(), away.push(how)).1,
-            Self::Etcd(etcd, away) => (etcd[member].signal("-STOP"), away.push(how)).1,
             Self::ZooKeeper(zookeeper, away) if killed => (zookeeper[member].kill(), away.push(how)).1,
             Self::ZooKeeper(zookeeper, away) => (zookeeper[member].signal("-STOP"), away.push(how)).1,
-            _ => {}
+            _ => {
+                let Some((etcd, away)) = self.etcd() else { return };
+                away.push(how);
+                match killed {
+                    true => etcd[member].kill(),
+                    false => etcd[member].signal("-STOP"),
+                }
+            }
         }
     }
 
@@ -169,11 +184,14 @@ impl Engine {
     ///
     /// # Panics
     /// If the engine has one member only, or no leader.
-    fn number(&self, which: Member) -> usize {
+    fn number(&mut self, which: Member) -> usize {
         let leads: Vec<bool> = match self {
-            Self::Etcd(etcd, _) => etcd.iter().map(|etcd| etcd.leader() == Some(true)).collect(),
             Self::ZooKeeper(zookeeper, _) => zookeeper.iter().map(ZooKeeperServer::leads).collect(),
-            _ => panic!("{which:?} is for an engine of three members"),
+            _ => {
+                let (etcd, _) =
+                    self.etcd().unwrap_or_else(|| panic!("{which:?} is for an engine of three members"));
+                etcd.iter().map(|etcd| etcd.leader() == Some(true)).collect()
+            }
         };
         let member = match which {
             Member::Leader => leads.iter().position(|leads| *leads),
@@ -185,18 +203,39 @@ impl Engine {
 
     /// Starts the members that were killed, and resumes those that were suspended.
     pub(crate) fn bring_back(&mut self) {
-        match self {
-            Self::Etcd(etcd, away) => away.drain(..).for_each(|Away { member, killed }| match killed {
+        if let Self::ZooKeeper(zookeeper, away) = self {
+            away.drain(..).for_each(|Away { member, killed }| match killed {
+                true => zookeeper[member].start_again(),
+                false => zookeeper[member].signal("-CONT"),
+            });
+        } else if let Some((etcd, away)) = self.etcd() {
+            away.drain(..).for_each(|Away { member, killed }| match killed {
                 true => etcd[member].start_again(),
                 false => etcd[member].signal("-CONT"),
-            }),
-            Self::ZooKeeper(zookeeper, away) => {
-                away.drain(..).for_each(|Away { member, killed }| match killed {
-                    true => zookeeper[member].start_again(),
-                    false => zookeeper[member].signal("-CONT"),
-                });
+            });
+        }
+    }
+
+    /// Returns the members of the etcd, and those that are away, if there is one.
+    fn etcd(&mut self) -> Option<(&mut [EtcdServer], &mut Vec<Away>)> {
+        match self {
+            Self::Etcd(etcd, away) => Some((etcd, away)),
+            Self::Regions(regions) => {
+                let regions = &mut **regions;
+                Some((&mut regions.etcd, &mut regions.away))
             }
-            _ => {}
+            _ => None,
+        }
+    }
+
+    /// Returns the engines of regions.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub(crate) fn regions(&mut self) -> &mut Regions {
+        match self {
+            Self::Regions(regions) => regions,
+            _ => panic!("there are no regions"),
         }
     }
 
@@ -208,7 +247,7 @@ impl Engine {
         match self {
             Self::Redis(_) | Self::Replicated { .. } => self.command(&["FLUSHALL"]),
             Self::Etcd(etcd, _) => drop(etcd[0].ctl(&["del", "", "--prefix"])),
-            Self::ZooKeeper(..) => panic!("no row of the table flushes it"),
+            Self::ZooKeeper(..) | Self::Regions(_) => panic!("no row of the table flushes it"),
         }
     }
 

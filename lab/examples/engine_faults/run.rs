@@ -34,7 +34,7 @@ pub(crate) struct Seen {
 /// Runs a row; prints a message and returns `None` if the engine is not installed.
 pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
     let mut stand = Stand::start(kind, row)?;
-    if row.share == "split" {
+    if row.share == "split" || kind == Kind::Regions {
         // A part that a node has received counts only after the time that the limit takes to fill up.
         wait_until(Instant::now(), row.limit.fills_within());
     }

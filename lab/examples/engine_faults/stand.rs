@@ -10,6 +10,7 @@ use tidegate_testkit::{Fault, FaultyProxy, Process, built, folder, free_port, wi
 
 use super::act::{Act, Limit, Members, Row};
 use super::engine::{Engine, Kind};
+use super::regions::{REGIONS, region_of};
 
 /// One `tidegate serve`.
 struct Node {
@@ -36,7 +37,7 @@ impl Stand {
     pub(crate) fn start(kind: Kind, row: &Row) -> Option<Self> {
         let engine = Engine::start(kind, row.lag, row.members)?;
         let before = |addr: &SocketAddr| FaultyProxy::before(*addr).expect("a port is free");
-        let wires = (0..row.nodes).map(|_| engine.addrs().iter().map(before).collect()).collect();
+        let wires = (0..row.nodes).map(|node| engine.addrs(node).iter().map(before).collect()).collect();
         let mut stand = Self { kind, engine, wires, nodes: Vec::new(), limit: row.limit, row: row.clone() };
         for at in 0..row.nodes {
             let node = stand.fresh_node(at, at < row.running);
@@ -74,6 +75,8 @@ impl Stand {
     pub(crate) fn act(&mut self, act: Act) {
         match act {
             Act::Wires(which, fault) => self.wires(which).for_each(|wire| wire.set(fault)),
+            Act::Across(region, fault) => self.engine.regions().set(region, fault),
+            Act::RunRedis(region, runs) => self.engine.regions().run_redis(region, runs),
             Act::Hold(hold) => self.engine.signal(if hold { "-STOP" } else { "-CONT" }),
             Act::Kill => self.engine.kill(),
             Act::Start => self.engine.start_again(),
@@ -143,7 +146,16 @@ impl Stand {
     /// Writes a node's policy file atomically: the node may be reading it.
     fn write(&self, at: usize, file: &PathBuf) {
         let Row { share, on_store_error, .. } = self.row;
-        let (kind, nodes, deadline) = (self.kind.word(), self.wires.len(), self.row.deadline.as_millis());
+        let (mut nodes, deadline) = (self.wires.len(), self.row.deadline.as_millis());
+        let (mut kind, mut region) = (self.kind.word(), String::new());
+        if let Engine::Regions(regions) = &self.engine {
+            let name = region_of(at);
+            let urls: Vec<String> =
+                regions.members(name).iter().map(|addr| format!("\"{}\"", Kind::Etcd.url(*addr))).collect();
+            let urls = urls.join(", ");
+            region = format!(", region: {{ name: r{name}, max: {REGIONS}, kind: etcd, url: [{urls}] }}");
+            (kind, nodes) = (Kind::Redis.word(), nodes / REGIONS);
+        }
         let dead = (self.row.members == Members::OneAndDeadAddress)
             .then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         let addrs = dead.into_iter().chain(self.wires[at].iter().map(FaultyProxy::addr));
@@ -151,7 +163,7 @@ impl Stand {
         let urls = urls.join(", ");
         let Limit { rate, burst } = self.limit;
         let text = format!(
-            "version: 1\nstore: {{ kind: {kind}, url: [{urls}], nodes: {nodes}, deadline: {deadline}ms }}\npolicies:\n  - name: everybody\n    \
+            "version: 1\nstore: {{ kind: {kind}, url: [{urls}], nodes: {nodes}, deadline: {deadline}ms{region} }}\npolicies:\n  - name: everybody\n    \
              share: {share}\n    on_store_error: {on_store_error}\n    limit: {{ rate: {rate}/s, burst: {burst} }}\n"
         );
         let beside = file.with_extension("new");
@@ -166,12 +178,22 @@ impl Stand {
         within("the nodes' store is there", || {
             running().all(|node| text(node, "/readyz?verbose").contains("[+] store"))
         });
+        if self.kind == Kind::Regions {
+            within("the nodes say of which region they are", || {
+                self.nodes.iter().enumerate().all(|(at, node)| {
+                    let says = format!("region r{} has ", region_of(at));
+                    let text = text(node, "/readyz?verbose");
+                    text.lines().any(|line| line.starts_with("[+] regions: ") && line.contains(&says))
+                })
+            });
+        }
         if self.kind.coordinates() {
             let all = format!("tidegate_cluster_members {}\n", running().count());
             within("the nodes know of each other", || {
                 running().any(|node| text(node, "/metrics").contains(&all))
             });
-            let even = 0.9 / running().count() as f64;
+            let parts = if self.kind == Kind::Regions { REGIONS } else { running().count() };
+            let even = 0.9 / parts as f64;
             within("the nodes have divided the limit", || {
                 running().all(|node| part(node).is_some_and(|part| part >= even))
             });
@@ -185,10 +207,11 @@ fn text(node: &Node, path: &str) -> String {
     answer.and_then(|mut answer| answer.body_mut().read_to_string()).unwrap_or_default()
 }
 
-/// Returns a node's share of the limit, as it reports it.
+/// Returns the share of the limit of a node or of its region, as the node reports it.
 fn part(node: &Node) -> Option<f64> {
     let text = text(node, "/metrics");
-    text.lines().find_map(|line| line.strip_prefix("tidegate_node_part_ratio "))?.parse().ok()
+    let names = ["tidegate_node_part_ratio ", "tidegate_region_part_ratio "];
+    text.lines().find_map(|line| names.iter().find_map(|name| line.strip_prefix(name)))?.parse().ok()
 }
 
 /// Waits until a process listens at an address.

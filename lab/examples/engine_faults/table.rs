@@ -35,7 +35,7 @@ const ELECTION: u64 = 2_000;
 
 /// The longest time, in milliseconds, until the last node uses an engine again that is back: one second between
 /// probes, plus the time of a probe.
-const ASKS_AGAIN: u64 = 1_250;
+pub(crate) const ASKS_AGAIN: u64 = 1_250;
 
 /// When a fault begins, how long it lasts, and how long the run goes on after it.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Times {
 fn limit(kind: Kind) -> Limit {
     match kind {
         Kind::Redis => Limit { rate: 200, burst: 160 },
-        Kind::Etcd | Kind::ZooKeeper => Limit { rate: 100, burst: 160 },
+        Kind::Etcd | Kind::ZooKeeper | Kind::Regions => Limit { rate: 100, burst: 160 },
     }
 }
 
@@ -86,7 +86,8 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     let mut row =
         |name, share, demand, acts: Vec<(Duration, Act)>, (excess, alone): (u64, bool), used: u64| {
             let after = if acts.is_empty() { before + lasts + after } else { after };
-            let bounds = Bounds { excess, used_per_mille: used, alone };
+            let bounds =
+                Bounds { excess, used_per_mille: used, used_from: Duration::ZERO, alone, p99: Duration::MAX };
             let (nodes, running, lag, deadline) = (NODES, NODES, Duration::ZERO, DEADLINE);
             let (members, on_store_error) = (Members::One, "local");
             rows.push(Row {
@@ -237,6 +238,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
             let split = vec![(broken, Act::Promote(half)), (healed, Act::Promote(NodeSelection::All))];
             row("two masters", "leased", even, split, by_nodes(blinked + burst / 2 + while_it_lasts), 850);
         }
+        Kind::Regions => {}
         Kind::Etcd | Kind::ZooKeeper => {
             row(
                 "engine killed and back",

@@ -39,6 +39,9 @@ pub(crate) struct Outcome {
 /// If the load is later than this, the machine counts as busy: nodes may miss the engine's deadline at any time.
 const BUSY: Duration = Duration::from_millis(50);
 
+/// If the load is later than this, latencies say more of the machine than of the nodes.
+const QUIET: Duration = Duration::from_millis(20);
+
 /// Returns the most excess that a run may show on a machine that was as late as this one.
 ///
 /// Answers that wait for the machine are judged when they are read. So the units that the rate returns during the
@@ -50,7 +53,12 @@ const BUSY: Duration = Duration::from_millis(50);
 /// * For nodes that the fault affects, the row's bound already includes the burst and what their rate grants during
 ///   the fault. What remains is what they grant before the first act, one unit per step, and on a busy machine in the
 ///   rest of the run.
+///
+/// Nodes that deny grant nothing on their own.
 fn most(row: &Row, seen: &Seen, late: Duration) -> u64 {
+    if row.on_store_error == "deny" {
+        return row.bounds.excess + 5 + returned(row, late);
+    }
     // The number of the first node that the fault affects.
     let reached = match (row.bounds.alone, row.name.contains("half the nodes")) {
         (false, _) => row.nodes,
@@ -97,6 +105,8 @@ pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
         stretches[stretch].admitted += after.admitted - before.admitted;
         stretches[stretch].ideal += after.ideal - before.ideal;
     }
+    let used = stretches.iter().skip((row.bounds.used_from.as_millis() / STRETCH.as_millis()) as usize);
+    let used = used.fold((0, 0), |(admitted, ideal), one| (admitted + one.admitted, ideal + one.ideal));
     let healed = seen.healed.since(Tick::EPOCH).as_nanos().div_ceil(STRETCH.as_nanos()) as usize;
     let good = |stretch: &[Utilisation]| {
         let sum = |of: fn(&Utilisation) -> u64| stretch.iter().map(of).sum::<u64>();
@@ -108,14 +118,19 @@ pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
     took.sort_unstable();
     let late = seen.asked.iter().map(|asked| asked.late).max().unwrap_or_default();
     let ends = |node: usize| row.acts.iter().filter_map(|(_, act)| act.ends()).any(|which| which.has(node));
+    // Refused with 503 because the engine is gone, as the row plans.
+    let denied = row.bounds.alone && row.on_store_error == "deny";
     Outcome {
         excess: judge.excess(),
         most: most(row, seen, late),
-        used_per_mille: judge.utilisation().per_mille(),
+        used_per_mille: used.0 * 1000 / used.1.max(1),
         back_after: back.map(|at| STRETCH * u32::try_from(at).unwrap_or(u32::MAX)),
         p99: took.get(took.len() * 99 / 100).copied().unwrap_or_default(),
         asked: seen.asked.len(),
-        unanswered: seen.asked.iter().filter(|asked| asked.allowed.is_none() && !ends(asked.node)).count(),
+        unanswered: match denied {
+            true => 0,
+            false => seen.asked.iter().filter(|asked| asked.allowed.is_none() && !ends(asked.node)).count(),
+        },
         without_engine: seen.without_engine.iter().sum(),
         late,
     }
@@ -134,6 +149,9 @@ impl Outcome {
         if self.used_per_mille < bounds.used_per_mille {
             let (used, least) = (self.used_per_mille, bounds.used_per_mille);
             breaks(format!("used {used} ‰ of the ideal, where {least} ‰ are required"));
+        }
+        if self.p99 > bounds.p99 && self.late <= QUIET {
+            breaks(format!("a p99 of {:?}, where {:?} is the most", self.p99, bounds.p99));
         }
         let alone = self.without_engine;
         if !bounds.alone && self.late <= BUSY && alone * 10 > self.asked as u64 {

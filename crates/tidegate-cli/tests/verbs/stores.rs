@@ -114,6 +114,74 @@ fn a_folder_is_waited_for_while_the_process_before_ends() {
     assert_eq!(after.stop(), Some(0));
 }
 
+/// A copy is made while the server runs, twice; a server starts from it after the file is lost.
+#[test]
+fn counters_are_copied_and_restored() {
+    let desk = Desk::new();
+    desk.write("p.yaml", policies("{ kind: disk, path: counters }", "durable: interval"));
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let back_up = || {
+        let mut answer = serving.ask("/v1/backup", Some(&serde_json::json!({})));
+        assert_eq!(answer.status(), 200);
+        answer.body_mut().read_json::<serde_json::Value>().unwrap()["file"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(serving.statuses("203.0.113.9", 2), [200; 2]);
+    assert_eq!(back_up(), "counters/backup/tidegate.redb");
+    assert_eq!(serving.statuses("203.0.113.9", 2), [200; 2]);
+    back_up();
+    assert_eq!(serving.statuses("203.0.113.9", 1), [200]);
+    serving.kill();
+    std::fs::rename(desk.path("counters/backup/tidegate.redb"), desk.path("counters/tidegate.redb")).unwrap();
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 200, 429], "four of six were spent at the copy");
+    assert_eq!(serving.stop(), Some(0));
+    desk.write("p.yaml", policies("{ kind: memory }", "durable: interval"));
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let mut answer = serving.ask("/v1/backup", Some(&serde_json::json!({})));
+    assert_eq!(answer.status(), 409);
+    let told = answer.body_mut().read_to_string().unwrap();
+    assert!(told.contains("`store.kind: memory` keeps no counters on this disk"), "{told}");
+}
+
+#[test]
+fn counters_of_a_former_store_are_taken_over_and_a_wrong_one_is_refused_by_name() {
+    let desk = Desk::new();
+    desk.write("former.yaml", policies("{ kind: disk, path: former }", "durable: interval"));
+    desk.write(
+        "p.yaml",
+        policies("{ kind: disk, path: counters, keys: 500, from: former.yaml }", "durable: strict"),
+    );
+    let former = Serving::start(&desk, &["-c", "former.yaml"]);
+    assert_eq!(former.statuses("203.0.113.9", 4), [200; 4]);
+    let early = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0", "--drain", "0s"]).code(1);
+    assert!(early.err.contains("store.from: former.yaml: store.kind: disk: the store's file"), "{early:?}");
+    assert_eq!(former.stop(), Some(0));
+    for taken in [[200, 200, 429], [429, 429, 429]] {
+        let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+        assert_eq!(serving.statuses("203.0.113.9", 3), taken, "four of six were spent before");
+        assert_eq!(serving.stop(), Some(0));
+    }
+    for (name, store, said) in [
+        ("none.yaml", None, "the file cannot be read"),
+        ("memory.yaml", Some("{ kind: memory }"), "its counters were in the memory of a process"),
+        ("chain.yaml", Some("{ kind: disk, path: x, from: former.yaml }"), "it has store.from itself"),
+        ("wrong.yaml", Some("{ kind: dusk, path: x }"), "dusk"),
+    ] {
+        if let Some(store) = store {
+            desk.write(name, policies(store, "durable: interval"));
+        }
+        desk.write(
+            "p.yaml",
+            policies(&format!("{{ kind: disk, path: counters, from: {name} }}"), "durable: strict"),
+        );
+        let refused = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0"]).code(2);
+        assert!(
+            refused.err.contains(&format!("store.from: {name}: ")) && refused.err.contains(said),
+            "{refused:?}"
+        );
+    }
+}
+
 /// Regression: the last counters were lost with exit code 0, as if the server had ended well.
 #[cfg(target_os = "linux")]
 #[test]

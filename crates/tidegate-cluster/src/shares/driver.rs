@@ -35,7 +35,7 @@ pub struct Status {
     /// The turn of the shares that it follows: how often their document was written since it was
     /// begun; 0 before the first.
     pub turn: u64,
-    /// Its part of the [whole](Part::WHOLE), its permanent part included.
+    /// Its part of the [whole](Part::WHOLE), its permanent part included; that alone once the rest has lapsed.
     pub part: u32,
     /// Until when that part is valid, unless it is renewed.
     pub until: Tick,
@@ -151,8 +151,8 @@ impl Driver {
 
     /// Returns a function that returns the present [`Status`].
     pub fn status(&self) -> impl Fn() -> Status + Send + Sync + 'static {
-        let status = Arc::clone(&self.status);
-        move || status.lock().clone()
+        let (status, part, clock) = (Arc::clone(&self.status), self.part.clone(), Arc::clone(&self.clock));
+        move || Status { part: part.at(clock.now()), ..status.lock().clone() }
     }
 
     /// Runs until `over` completes, and then leaves, so that others get this node's part at once. Run again, it joins
@@ -588,6 +588,8 @@ mod tests {
         *rig.mood.lock() = Mood::Hangs;
         rig.run(KEEPS * 2);
         assert_eq!(rig.part(), Division::among(2).permanent_part());
+        // Regression: it told the part that it no longer used, for as long as it was cut off.
+        assert_eq!((rig.status)().part, rig.part());
         *rig.mood.lock() = Mood::Well;
         // The round that finds this out also joins again.
         rig.run(KEEPS / ROUNDS);

@@ -80,6 +80,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("store.path", "stores/README.md#which-folder"),
     ("store.after_loss", "stores/engines.md#after-a-loss"),
     ("store.region", "stores/nodes.md#regions"),
+    ("store.from", "stores/README.md#moving-counters-to-another-store"),
 ];
 
 struct Row {

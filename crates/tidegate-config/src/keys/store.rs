@@ -167,6 +167,12 @@ pub(super) const STORE: Table = Table {
             None,
             "redis: the region of this engine, if several regions, each with its own engine, divide the limits; default: one region",
         ),
+        key(
+            "from",
+            Kind::Text,
+            None,
+            "The policy file of a former store, whose counters are taken over, each at its first use",
+        ),
     ],
     required: &[],
 };

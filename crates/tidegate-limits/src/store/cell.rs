@@ -83,6 +83,11 @@ impl Cell {
 }
 
 impl Cell {
+    /// Returns whether the cell differs from no cell at a tick.
+    pub(super) fn matters(&self, now: Tick) -> bool {
+        self.full_at().is_none_or(|full| full > now)
+    }
+
     /// Returns whether the cell is under the limit of a charge.
     #[inline]
     pub fn is_under(&self, charge: &Charge<'_>) -> bool {
@@ -100,7 +105,7 @@ impl Cell {
 /// including the charge that causes it, would give nothing back. Under its own limit, such a cell does not change any
 /// answer, so that case is not checked.
 pub(super) fn met<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Option<&'c Cell> {
-    cell.filter(|cell| cell.is_under(charge) || cell.full_at().is_none_or(|full| full > now))
+    cell.filter(|cell| cell.is_under(charge) || cell.matters(now))
 }
 
 /// Returns the state of a cell, converted to the charge's quota. A state that a fast clock has written, too far ahead

@@ -22,6 +22,11 @@ pub enum Handling<'a> {
     /// Carries the state over to the limit of the charge, as its next use would, if the key is still under another
     /// limit. Applies to limits of every kind.
     Adopt,
+    /// Copies the cells of the keys to [`Executed::cells`], for another store to take over. Changes nothing. A guard's
+    /// cell is not copied: its work is not in progress elsewhere.
+    Copy,
+    /// Takes over the cells that another store has copied, one for each charge, where a key has none.
+    TakeOver(&'a [Option<Cell>]),
 }
 
 /// The state of a breaker, as reported to operators.
@@ -49,7 +54,23 @@ pub(super) fn handle(
 ) -> bool {
     let (now, mut changed) = (step.now, false);
     executed.allowed = true;
-    for (charge, cell) in step.charges.iter().zip(cells) {
+    for (at, (charge, cell)) in step.charges.iter().zip(cells).enumerate() {
+        match handling {
+            Handling::Copy => {
+                let copied = met(charge, cell.as_ref(), now).filter(|cell| !cell.quota.is_guard());
+                executed.cells.push(copied.cloned());
+            }
+            Handling::TakeOver(copied) => {
+                let copied = copied.get(at).and_then(Option::as_ref).filter(|copied| copied.matters(now));
+                if let Some(copied) = copied
+                    && !cell.as_ref().is_some_and(|cell| cell.matters(now))
+                {
+                    *cell = Some(copied.clone());
+                    changed = true;
+                }
+            }
+            _ => {}
+        }
         let mut state = current(charge, cell.as_ref(), now).into_owned();
         let held = met(charge, cell.as_ref(), now);
         if matches!(handling, Handling::Adopt) && held.is_some_and(|held| !held.is_under(charge)) {
@@ -64,7 +85,7 @@ pub(super) fn handle(
                 }
             };
             match handling {
-                Handling::Look | Handling::Adopt => {}
+                Handling::Look | Handling::Adopt | Handling::Copy | Handling::TakeOver(_) => {}
                 Handling::Force(forced) => {
                     breaker.force_in_place(state, now, Some(forced.clone()), tell);
                 }

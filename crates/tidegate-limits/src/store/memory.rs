@@ -314,6 +314,7 @@ impl MemoryStore {
         let (asked, at) = (step.now, time.glimpse(step.now));
         (executed.at, executed.by, executed.breaker) = (at, DecidedBy::Local, None);
         executed.moved.clear();
+        executed.cells.clear();
         if table.execute_at_once::<RECEIPTS, TRACK>(step, at, time, &fingerprint, executed).is_some() {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Tick};
 
+use super::cell::Cell;
 use super::guards::Handling;
 use super::step::{Charge, ChargeRules, DecidedBy, Ending, Executed, Op, Step, StepClock};
 
@@ -35,6 +36,8 @@ enum OwnedOp {
     Force(Forced),
     Release,
     Adopt,
+    Copy,
+    TakeOver(Box<[Option<Cell>]>),
 }
 
 #[derive(Clone, Debug)]
@@ -65,6 +68,8 @@ impl OwnedStep {
             Op::Breaker(Handling::Force(forced)) => OwnedOp::Force(forced.clone()),
             Op::Breaker(Handling::Release) => OwnedOp::Release,
             Op::Breaker(Handling::Adopt) => OwnedOp::Adopt,
+            Op::Breaker(Handling::Copy) => OwnedOp::Copy,
+            Op::Breaker(Handling::TakeOver(cells)) => OwnedOp::TakeOver(cells.into()),
         };
         Self {
             now: step.now,
@@ -133,6 +138,8 @@ impl OwnedStep {
                 OwnedOp::Force(forced) => Op::Breaker(Handling::Force(forced)),
                 OwnedOp::Release => Op::Breaker(Handling::Release),
                 OwnedOp::Adopt => Op::Breaker(Handling::Adopt),
+                OwnedOp::Copy => Op::Breaker(Handling::Copy),
+                OwnedOp::TakeOver(cells) => Op::Breaker(Handling::TakeOver(cells)),
             },
             charges,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
+use super::cell::Cell;
 use super::guards::{BreakerView, Handling, Moved};
 use crate::clock::Clock;
 
@@ -268,6 +269,8 @@ pub struct Executed {
     pub breaker: Option<Box<BreakerView>>,
     /// The guards that the step has changed, if it is [watched](Step::watched).
     pub moved: Vec<Moved>,
+    /// The cells of the keys, one for each charge, in the answer to [`Handling::Copy`].
+    pub cells: Vec<Option<Cell>>,
 }
 
 /// When a change has to be on disk, in a store that keeps its keys on disk. Other stores ignore it.

@@ -7,9 +7,11 @@ mod timed_store;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tidegate::clock::Clock;
@@ -53,6 +55,8 @@ pub(crate) struct Storage {
     shared: Option<EngineSharing>,
     /// Writes the counters of a store in this process to disk; `None` for stores that do not.
     kept: Option<Arc<dyn PersistentCounters>>,
+    /// Held while a copy is made.
+    backs_up: Arc<Mutex<()>>,
 }
 
 /// An outage of the store, as the health check reports it.
@@ -133,7 +137,7 @@ impl Storage {
         shared: Option<EngineSharing>,
         kept: Option<Arc<dyn PersistentCounters>>,
     ) -> Self {
-        Self { base, fallback, shared, kept }
+        Self { base, fallback, shared, kept, backs_up: Arc::default() }
     }
 
     pub(crate) fn kind(&self) -> &'static str {
@@ -225,6 +229,20 @@ impl Storage {
     /// Returns why counters cannot be written at present, and since how long.
     pub(crate) fn trouble(&self) -> Option<(String, Duration)> {
         self.kept.as_ref()?.trouble()
+    }
+
+    /// Writes a copy of the counters on disk, and returns its file; `None` for a store that keeps none.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn back_up(&self) -> Option<Result<PathBuf, String>> {
+        let (kept, alone) = (self.kept.clone()?, Arc::clone(&self.backs_up));
+        let copying = move || {
+            let _alone = alone.lock();
+            kept.back_up()
+        };
+        let copied = tokio::task::spawn_blocking(copying).await;
+        Some(copied.unwrap_or_else(|error| Err(error.to_string())))
     }
 
     pub(super) fn is_away(&self) -> bool {

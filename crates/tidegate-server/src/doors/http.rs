@@ -240,6 +240,7 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/switches/{name}" => switches::put(app, request, named(path)).await,
         "/v1/drain" => Ok(operations::drain(app, &method, request.headers())),
         "/v1/reload" => operations::reload(app, request.headers()).await,
+        "/v1/backup" => operations::back_up(app).await,
         "/version" => Ok(operations::version()),
         "/config.schema.json" => Ok(operations::schema()),
         "/openapi.json" => Ok(openapi::openapi()),

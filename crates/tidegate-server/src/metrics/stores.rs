@@ -193,9 +193,9 @@ pub(crate) fn show_load(registry: &mut Registry, load: EngineLoad) {
 
 pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
     let (name, help) = if of_region {
-        ("region_part_ratio", "The part of this node's region in the limits of all regions, as agreed last")
+        ("region_part_ratio", "The part of this node's region in the limits of all regions, at present")
     } else {
-        ("node_part_ratio", "This node's part of the limits of all nodes, as agreed last")
+        ("node_part_ratio", "This node's part of the limits of all nodes, at present")
     };
     registry.register(name, help, ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE)));
 }

@@ -134,9 +134,35 @@ impl PersistentCounters for DiskStore {
         Some((health.error?, health.since))
     }
 
+    fn back_up(&self) -> Result<PathBuf, String> {
+        let folder = self.path().parent().unwrap_or(Path::new("."));
+        let (backup, new) = (folder.join("backup"), folder.join("backup.new"));
+        // Left by a process that has died.
+        if new.exists() {
+            std::fs::remove_dir_all(&new).map_err(|error| failed(&new, &error))?;
+        }
+        self.copy_to(&new).map_err(|error| failed(&new, &error))?;
+        match std::fs::rename(&new, &backup) {
+            Ok(()) => {}
+            // There is one, whose file is replaced in one step.
+            Err(_) => {
+                let file = Path::new(self.path().file_name().unwrap_or_default());
+                std::fs::rename(new.join(file), backup.join(file))
+                    .map_err(|error| failed(&backup, &error))?;
+                std::fs::remove_dir(&new).map_err(|error| failed(&new, &error))?;
+            }
+        }
+        Ok(backup.join(self.path().file_name().unwrap_or_default()))
+    }
+
     fn close(&self) -> Result<(), String> {
         Self::close(self).map_err(|error| error.to_string())
     }
+}
+
+fn failed(path: &Path, error: &dyn std::error::Error) -> String {
+    let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
+    format!("{}: {error}{cause}", path.display())
 }
 
 #[derive(Debug)]
@@ -149,6 +175,10 @@ struct NotPersisted {
 impl PersistentCounters for NotPersisted {
     fn trouble(&self) -> Option<(String, Duration)> {
         Some((self.why.clone(), self.clock.now().since(self.since)))
+    }
+
+    fn back_up(&self) -> Result<PathBuf, String> {
+        Err(self.why.clone())
     }
 
     fn close(&self) -> Result<(), String> {

@@ -88,6 +88,13 @@ pub(crate) trait PersistentCounters: Debug + Send + Sync {
     /// Why counters cannot be written, and since how long.
     fn trouble(&self) -> Option<(String, Duration)>;
 
+    /// Writes a copy of all counters into the folder `backup` beside them, in place of an earlier one, and returns its file.
+    /// Blocks the thread; only one call at a time.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn back_up(&self) -> Result<PathBuf, String>;
+
     /// Writes the last changes. Blocks the thread.
     ///
     /// # Errors
@@ -153,6 +160,16 @@ pub enum OpenStoreError {
     /// An error about the engine by which regions agree.
     #[error("{}", of_region(.0))]
     Region(Box<Self>),
+    /// The former store, or its file, cannot be used.
+    #[error("store.from: {}: {reason}", path.display())]
+    Former {
+        /// Its policy file.
+        path: PathBuf,
+        /// What is wrong, and what would work.
+        reason: String,
+        /// Whether a file or the choice of program must change.
+        in_the_file: bool,
+    },
     /// The engine answers but cannot be used: it refuses the credentials, is too old, or is of another kind.
     #[error("store.kind: {kind}: {reason}")]
     Engine {
@@ -169,6 +186,17 @@ pub(super) fn of_region(message: &impl ToString) -> String {
 }
 
 impl OpenStoreError {
+    /// Returns the error as one about the former store, with its causes.
+    pub(super) fn of_former(&self, path: &Path) -> Self {
+        let mut reason = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            reason = format!("{reason}: {error}");
+            cause = error.source();
+        }
+        Self::Former { path: path.to_owned(), reason, in_the_file: self.is_in_the_file() }
+    }
+
     /// Returns the number of keys that there is not enough memory for; `None` for every other error.
     #[must_use]
     pub const fn too_many_keys(&self) -> Option<usize> {
@@ -188,6 +216,7 @@ impl OpenStoreError {
             | Self::Content { .. }
             | Self::Engine { .. } => false,
             Self::Region(error) => error.is_in_the_file(),
+            Self::Former { in_the_file, .. } => *in_the_file,
             Self::Disk(error) => matches!(error, tidegate_disk::OpenError::Interval { .. }),
             Self::Capacity(_)
             | Self::NoFolder(_)

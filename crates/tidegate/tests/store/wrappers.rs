@@ -7,6 +7,7 @@ use tidegate::clock::ManualClock;
 use tidegate::cluster::Part;
 use tidegate::store::{
     Caps, Executed, Execution, Fallback, Home, Leased, Occupancy, PlainStore, Regional, Step, Store,
+    Successor,
 };
 
 /// A store that differs from all defaults, and counts the keys that are announced.
@@ -61,11 +62,12 @@ impl Store for Odd {
 #[test]
 fn what_a_wrapper_does_not_change_is_that_of_the_store_inside() {
     type Wrap = fn(Odd) -> Box<dyn Store>;
-    let wraps: [(&str, Wrap); 5] = [
+    let wraps: [(&str, Wrap); 6] = [
         ("shared", |odd| Box::new(Arc::new(odd))),
         ("shared twice", |odd| Box::new(Arc::new(Arc::new(odd) as Arc<dyn Store>))),
         ("regional", |odd| Box::new(Regional::around(odd, Part::even(2)))),
         ("leased", |odd| Box::new(Leased::around(odd, ManualClock::default()).background(drop).build())),
+        ("successor", |odd| Box::new(Successor::new(Arc::new(odd), Arc::new(PlainStore::default())))),
         ("fallback", |odd| Box::new(Fallback::around(odd, ManualClock::default()).build())),
     ];
     for (name, wrap) in wraps {

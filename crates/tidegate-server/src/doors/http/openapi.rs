@@ -185,6 +185,7 @@ mod tests {
         ("/ui/", "#sight"),
         ("/v1/reload", "#reload"),
         ("/v1/drain", "stores/operating.md#take-a-node-away"),
+        ("/v1/backup", "#backup"),
         ("/livez", "#health"),
         ("/readyz", "#health"),
         ("/healthz", "#health"),

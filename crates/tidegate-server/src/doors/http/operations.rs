@@ -1,4 +1,4 @@
-//! Health, metrics, version, schema and reload.
+//! Health, metrics, version, schema, reload and backup.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -387,6 +387,22 @@ pub(crate) fn drain(app: &App, method: &Method, headers: &HeaderMap) -> Response
         "part_handed_over": state.handed_over,
         "may_stop": state.may_stop(),
     }))
+}
+
+/// `POST /v1/backup`: writes a copy of the counters on disk beside them, while checks go on.
+///
+/// # Errors
+/// 409 for a store that keeps none; 503 if the copy cannot be written.
+pub(crate) async fn back_up(app: &App) -> Result<Response, Problem> {
+    match app.decider.storage.back_up().await {
+        Some(Ok(file)) => Ok(json::ok(&json!({ "file": file }))),
+        Some(Err(why)) => Err(Problem::unavailable(format!("the counters were not copied: {why}"))),
+        None => {
+            let kind = app.decider.storage.kind();
+            let detail = format!("`store.kind: {kind}` keeps no counters on this disk; only `disk` does");
+            Err(Problem::conflict(detail))
+        }
+    }
 }
 
 /// The format of `/metrics`.

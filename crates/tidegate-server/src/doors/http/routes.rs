@@ -45,7 +45,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, the most frequent ones first.
-pub(super) const ROUTES: [Route; 45] = [
+pub(super) const ROUTES: [Route; 46] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -88,6 +88,7 @@ pub(super) const ROUTES: [Route; 45] = [
     admin("POST", "/v1/reload"),
     read("GET, HEAD", "/v1/drain"),
     admin("POST, DELETE", "/v1/drain"),
+    admin("POST", "/v1/backup"),
     metrics("GET, HEAD", "/version"),
     read("GET, HEAD", "/config.schema.json"),
     read("GET, HEAD", "/openapi.json"),
