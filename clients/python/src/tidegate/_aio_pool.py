@@ -102,7 +102,7 @@ class AsyncPool:
         self._connected = connected
         self._idle: List[Tuple[_Connection, float]] = []
         self._open = 0
-        self._waiting: Deque["asyncio.Future[None]"] = deque()
+        self._waiting: Deque["asyncio.Future[Optional[_Connection]]"] = deque()
         self._closed = False
         #: Exchanges go on when their caller is cancelled: what they charge is undone.
         self._tasks: Set["asyncio.Task[Any]"] = set()
@@ -124,13 +124,10 @@ class AsyncPool:
         """Waits for what is under way, each within its deadline, then closes."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
-        self.abandon()
-
-    def abandon(self) -> None:
         self._closed = True
-        idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            self._drop(connection)
+        while self._idle:
+            self._idle.pop()[0].close()
+            self._open -= 1
 
     async def ask(self, path: str, body: bytes, repeatable: bool) -> Answer:
         """Asks as `Pool.ask` does. To be run as a task of its own, by `start`."""
@@ -145,37 +142,63 @@ class AsyncPool:
         return answer
 
     async def _take(self, time_left: Time) -> Tuple[_Connection, bool]:
-        while True:
-            if self._closed:
-                raise RuntimeError("this Tidegate client is closed")
-            while self._idle:
-                connection, since = self._idle.pop()
-                if time.monotonic() - since < MOST_IDLE and connection.fresh():
-                    return connection, True
-                self._drop(connection)
-            if self._open < self._most:
-                self._open += 1
-                return await self._connect(time_left), False
-            what = f"waiting for one of its {self._most} connections (`connections`)"
-            turn: "asyncio.Future[None]" = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            try:
-                done, _ = await asyncio.wait({turn}, timeout=time_left.left(what))
-                if not done:
-                    raise time_left.over(what)
-            except BaseException:
-                if turn.done():
-                    self._next()
-                else:
-                    turn.cancel()
-                raise
+        if self._closed:
+            raise RuntimeError("this Tidegate client is closed")
+        while self._idle:
+            connection, since = self._idle.pop()
+            if time.monotonic() - since < MOST_IDLE and connection.fresh():
+                return connection, True
+            self._open -= 1
+            connection.close()
+        if self._open < self._most:
+            self._open += 1
+        else:
+            handed = await self._wait(time_left)
+            if handed is not None:
+                if handed.fresh():
+                    return handed, True
+                handed.close()
+        return await self._connect(time_left), False
+
+    async def _wait(self, time_left: Time) -> Optional[_Connection]:
+        """Waits for a place, in the order of the callers. Returns the connection that has it, if there is one."""
+        what = f"waiting for one of its {self._most} connections (`connections`)"
+        turn: "asyncio.Future[Optional[_Connection]]" = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            done, _ = await asyncio.wait({turn}, timeout=time_left.left(what))
+            if not done:
+                raise time_left.over(what)
+        except BaseException:
+            if turn.done():
+                self._hand_on(turn.result())
+            else:
+                turn.cancel()
+            raise
+        return turn.result()
+
+    def _hand_on(self, connection: Optional[_Connection]) -> None:
+        """Gives a place, with its connection or without, to the next who waits."""
+        if self._closed or self._open > self._most:
+            self._open -= 1
+            if connection is not None:
+                connection.close()
+            return
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(connection)
+                return
+        if connection is None:
+            self._open -= 1
+        else:
+            self._idle.append((connection, time.monotonic()))
 
     async def _connect(self, time_left: Time) -> _Connection:
         try:
             return await self._connection(time_left)
         except BaseException:
-            self._open -= 1
-            self._next()
+            self._hand_on(None)
             raise
 
     async def _connection(self, time_left: Time) -> _Connection:
@@ -222,26 +245,14 @@ class AsyncPool:
         return answer
 
     def _give_back(self, connection: _Connection) -> None:
-        if self._closed or self._open > self._most:
-            self._drop(connection)
-            return
-        now = time.monotonic()
-        self._idle.append((connection, now))
-        if now - self._idle[0][1] > MOST_IDLE:
-            self._drop(self._idle.pop(0)[0])
-        self._next()
+        self._hand_on(connection)
+        if self._idle and time.monotonic() - self._idle[0][1] > MOST_IDLE:
+            self._idle.pop(0)[0].close()
+            self._open -= 1
 
     def _drop(self, connection: _Connection) -> None:
         connection.close()
-        self._open -= 1
-        self._next()
-
-    def _next(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+        self._hand_on(None)
 
 
 def _close_late(task: "asyncio.Task[Tuple[Any, _Connection]]") -> None:

@@ -222,7 +222,7 @@ def _limit(part: _Typed) -> Limit:
 def settled(answer: Answer) -> Settled:
     """Returns what a settlement did; raises the error that the answer is otherwise."""
     body = _fields(answer)
-    if answer.status != 200 or "policies" not in body:
+    if answer.status != 200 or "policies" not in body or "outcome" not in body:
         raise failure(answer, body)
     typed = _Typed(body)
     charges = {}

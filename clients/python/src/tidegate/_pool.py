@@ -9,7 +9,8 @@ import ssl
 import threading
 import time
 import weakref
-from typing import Any, Callable, List, Optional, Tuple
+from collections import deque
+from typing import Any, Callable, Deque, List, Optional, Tuple
 
 from ._wire import Address, Answer, Reader, Request
 from .errors import Unavailable
@@ -103,23 +104,26 @@ class Pool:
     ) -> None:
         self._to, self._request, self._most, self._deadline = to, request, most, deadline
         self._connected = connected
+        self._idle: List[Tuple[socket.socket, float]] = []
         self.forget()
         _POOLS.add(self)
 
     def forget(self) -> None:
         """Begins anew, in the child of a fork: connections stay its parent's, else each reads the other's answers."""
         self._names = _Names(self._to)
-        self._free = threading.Condition(threading.Lock())
-        self._idle: List[Tuple[socket.socket, float]] = []
+        self._lock = threading.Lock()
+        self._waiting: Deque[_Turn] = deque()
+        for connection, _ in self._idle:
+            _close(connection)
+        self._idle = []
         self._open = 0
         self._closed = False
 
     def close(self) -> None:
-        with self._free:
+        with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
             self._open -= len(idle)
-            self._free.notify_all()
         for connection, _ in idle:
             _close(connection)
 
@@ -144,26 +148,59 @@ class Pool:
 
     def _take(self, time_left: Time) -> Tuple[socket.socket, bool]:
         # The last one given back is taken first, so that the others grow old and are closed.
-        with self._free:
-            while True:
-                if self._closed:
-                    raise RuntimeError("this Tidegate client is closed")
-                while self._idle:
-                    connection, since = self._idle.pop()
-                    if time.monotonic() - since < MOST_IDLE and not readable(connection):
-                        return connection, True
-                    self._open -= 1
-                    _close(connection)
-                if self._open < self._most:
-                    self._open += 1
-                    break
-                what = f"waiting for one of its {self._most} connections (`connections`)"
-                if not self._free.wait(time_left.left(what)):
-                    raise time_left.over(what)
+        turn: Optional[_Turn] = None
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("this Tidegate client is closed")
+            while self._idle:
+                connection, since = self._idle.pop()
+                if time.monotonic() - since < MOST_IDLE and not readable(connection):
+                    return connection, True
+                self._open -= 1
+                _close(connection)
+            if self._open < self._most:
+                self._open += 1
+            else:
+                turn = _Turn()
+                self._waiting.append(turn)
+        if turn is not None:
+            handed = self._wait(turn, time_left)
+            if handed is not None:
+                if not readable(handed):
+                    return handed, True
+                _close(handed)
         return self._connect(time_left), False
 
+    def _wait(self, turn: "_Turn", time_left: Time) -> Optional[socket.socket]:
+        """Waits for a place, in the order of the callers. Returns the connection that has it, if there is one."""
+        what = f"waiting for one of its {self._most} connections (`connections`)"
+        try:
+            if not turn.come.wait(time_left.left(what)):
+                raise time_left.over(what)
+        except BaseException:
+            with self._lock:
+                if turn.come.is_set():
+                    self._hand_on(turn.connection)
+                else:
+                    self._waiting.remove(turn)
+            raise
+        return turn.connection
+
+    def _hand_on(self, connection: Optional[socket.socket]) -> Optional[socket.socket]:
+        """Gives a place, with its connection or without, to the next who waits. The caller holds the lock, and closes
+        what is returned.
+        """
+        if self._waiting and self._open <= self._most:
+            self._waiting.popleft().give(connection)
+        elif connection is None or self._closed or self._open > self._most:
+            self._open -= 1
+            return connection
+        else:
+            self._idle.append((connection, time.monotonic()))
+        return None
+
     def _new(self, time_left: Time) -> socket.socket:
-        with self._free:
+        with self._lock:
             # In place of one that was just dropped; for a moment there may be one more than `most`.
             self._open += 1
         return self._connect(time_left)
@@ -226,24 +263,32 @@ class Pool:
         return answer
 
     def _give_back(self, connection: socket.socket) -> None:
-        now = time.monotonic()
-        with self._free:
-            kept = not self._closed and self._open <= self._most
-            if kept:
-                self._idle.append((connection, now))
-                self._free.notify()
-            old = self._idle.pop(0)[0] if self._idle and now - self._idle[0][1] > MOST_IDLE else None
-        if not kept:
-            self._drop(connection)
-        if old is not None:
-            self._drop(old)
+        with self._lock:
+            unused = [self._hand_on(connection)]
+            if self._idle and time.monotonic() - self._idle[0][1] > MOST_IDLE:
+                unused.append(self._idle.pop(0)[0])
+                self._open -= 1
+        for one in unused:
+            if one is not None:
+                _close(one)
 
     def _drop(self, connection: Optional[socket.socket]) -> None:
         if connection is not None:
             _close(connection)
-        with self._free:
-            self._open -= 1
-            self._free.notify()
+        with self._lock:
+            self._hand_on(None)
+
+
+class _Turn:
+    """A thread that waits for a place."""
+
+    def __init__(self) -> None:
+        self.come = threading.Event()
+        self.connection: Optional[socket.socket] = None
+
+    def give(self, connection: Optional[socket.socket]) -> None:
+        self.connection = connection
+        self.come.set()
 
 
 class _Closed(Exception):

@@ -42,7 +42,11 @@ class AsyncClient:
         check_bounds(deadline, connections)
         self._tally = Tally(on_error)
         request, connected = Request(to, token), self._tally.connected
-        self._make = lambda: AsyncPool(to, request, connections, deadline, connected)
+
+        def make() -> AsyncPool:
+            return AsyncPool(to, request, connections, deadline, connected)
+
+        self._make = make
         # Connections belong to their event loop.
         self._pools: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool]" = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -184,7 +188,7 @@ class AsyncClient:
         wait: float = 0.0,
     ) -> "AsyncWork":
         """Like `Client.spend`, for `async with`."""
-        body = dict(cost=cost, priority=priority, policies=policies, ticket=True, wait=wait)
+        body: Fields = dict(cost=cost, priority=priority, policies=policies, ticket=True, wait=wait)
         return AsyncWork(self, attributes, body, undo=True)
 
     def acquire(

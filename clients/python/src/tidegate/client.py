@@ -12,9 +12,11 @@ from typing import Dict, Iterable, Mapping, Optional, Type, Union
 from . import _calls
 from ._calls import Spent, Tally, Value, Waits
 from ._pool import Pool
-from ._wire import Request, address
+from ._wire import Answer, Request, address
 from .answers import Counts, Decision, Extended, Settled
 from .errors import AccessError, Denied, InputError, TidegateError, Unavailable
+
+Fields = Dict[str, object]
 
 
 class Client:
@@ -143,10 +145,10 @@ class Client:
         """
         return _calls.extended(self._ask(_calls.EXTEND, _calls.encoded({"ticket": _calls.a_ticket(ticket)})))
 
-    def _ask(self, path: str, body: bytes) -> "_calls.Answer":
+    def _ask(self, path: str, body: bytes) -> Answer:
         return self._pool.ask(path, body, path in _calls.REPEATABLE)
 
-    def _settle_late(self, ticket: Optional[str], fields: "Fields") -> Union[Settled, TidegateError, None]:
+    def _settle_late(self, ticket: Optional[str], fields: Fields) -> Union[Settled, TidegateError, None]:
         """Settles where no error may replace what the caller's block did."""
         if ticket is None:
             return None
@@ -170,7 +172,7 @@ class Client:
         At its end what was told is sent. If nothing was told, the estimate stands; if the block raised before anything
         was told, the whole charge is undone.
         """
-        body = dict(cost=cost, priority=priority, policies=policies, ticket=True, wait=wait)
+        body: Fields = dict(cost=cost, priority=priority, policies=policies, ticket=True, wait=wait)
         return Work(self, attributes, body, undo=True)
 
     def acquire(
@@ -189,8 +191,6 @@ class Client:
         """
         return Work(self, attributes, dict(priority=priority, policies=policies, wait=wait), undo=False)
 
-
-Fields = Dict[str, object]
 
 
 class Told:
