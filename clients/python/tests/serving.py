@@ -154,7 +154,7 @@ def read_request(connection: socket.socket) -> bytes:
         got += piece
     head, _, body = got.partition(b"\r\n\r\n")
     fields: Dict[str, str] = dict(
-        line.lower().split(": ", 1) for line in head.decode("latin-1").split("\r\n")[1:]  # type: ignore[misc]
+        line.lower().split(": ", 1) for line in head.decode("latin-1").split("\r\n")[1:]
     )
     while len(body) < int(fields["content-length"]):
         body += connection.recv(65536)

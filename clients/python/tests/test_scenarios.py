@@ -6,12 +6,12 @@ import asyncio
 import inspect
 import time
 import unittest
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Type
 
 import tidegate
 from serving import Server, scenario_file
 
-KINDS = {
+KINDS: Dict[str, Type[tidegate.TidegateError]] = {
     "input": tidegate.InputError,
     "access": tidegate.AccessError,
     "ticket": tidegate.TicketError,
@@ -55,7 +55,9 @@ class Runner:
             self._call(self._client.aclose() if self._asynchronous else self._client.close())
 
     def _step(self, where: str, step: Dict[str, Any]) -> None:
-        expected, got, begin = dict(step.get("expect", {})), None, time.monotonic()
+        expected: Dict[str, Any] = dict(step.get("expect", {}))
+        got: Dict[str, Any] = {}
+        begin = time.monotonic()
         error: Optional[tidegate.TidegateError] = None
         try:
             got = self._do(step)
@@ -115,11 +117,11 @@ class Runner:
                 work.settle(outcome=step["release"]["outcome"])
             self._leave(work, None)
             assert isinstance(work.settled, tidegate.Settled), work.settled
-            return vars(work.settled)
+            return dict(vars(work.settled))
         elif "settle" in step:
             fields = dict(step["settle"])
             ticket = self._held[fields.pop("of")] if "of" in fields else fields.pop("ticket")
-            return vars(call(client.settle(ticket, **fields)))
+            return dict(vars(call(client.settle(ticket, **fields))))
         elif "extend" in step:
             return {"lapses_after": call(self._held[step["extend"]["of"]].extend())}
         else:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import unittest
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List
 
 import tidegate
 from serving import ALLOWED, answer, raw_server, read_request
@@ -321,13 +321,14 @@ class Sent(unittest.TestCase):
 
         nasty = '\r\nX-Tidegate-Token: t\r\n\r\nPOST /v1/settle HTTP/1.1\r\n\u2028"\\\x00\x7f é'
         with raw_server(serve) as url, tidegate.Client(url, deadline=20) as client:
-            for call in (
+            calls: List[Dict[str, Any]] = [
                 dict(attributes={nasty: "x"}),
                 dict(attributes={"x": nasty}),
                 dict(attributes=ANN, priority=nasty),
                 dict(attributes=ANN, policies=[nasty]),
-            ):
-                client.check(**call)  # type: ignore[arg-type]
+            ]
+            for call in calls:
+                client.check(**call)
             # Answered like a check.
             with self.assertRaises(tidegate.Unavailable):
                 client.settle(nasty, {nasty: nasty}, outcome=nasty)

@@ -87,6 +87,7 @@ def refusal(decision: Decision) -> Tuple[int, Headers, bytes]:
     body: Dict[str, object] = {"type": "about:blank", "title": title, "status": decision.status}
     if decision.policy is not None:
         body["violated-policies"] = [decision.policy]
+    body["retry"] = decision.retry
     if decision.retry_after is not None:
         body["retry_after_ms"] = round(decision.retry_after * 1000)
     return problem(decision.status, body, list(decision.headers.items()))
