@@ -90,9 +90,10 @@ class Server:
         if self._process.poll() is not None:
             raise AssertionError(f"the server ended: {(self.folder / 'log').read_text('utf-8')[-2000:]}")
         unix = self.listen.startswith("unix:")
-        with socket.socket(socket.AF_UNIX if unix else socket.AF_INET) as connection:
-            host, _, port = self.listen.rpartition(":")
-            return connection.connect_ex(self.listen[5:] if unix else (host, int(port))) == 0
+        host, _, port = self.listen.rpartition(":")
+        family = socket.AF_UNIX if unix else socket.AF_INET6 if "[" in host else socket.AF_INET
+        with socket.socket(family) as connection:
+            return connection.connect_ex(self.listen[5:] if unix else (host.strip("[]"), int(port))) == 0
 
     def kill(self) -> None:
         if self._process is not None:

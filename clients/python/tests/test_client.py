@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import pickle
+import signal
+import socket
 import ssl
 import subprocess
 import threading
@@ -13,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Awaitable, Callable, Dict, List, Tuple, TypeVar
 
 import tidegate
-from serving import Server, within
+from serving import Server, free_port, within
 
 T = TypeVar("T")
 
@@ -520,3 +524,67 @@ class Mistakes(WithServer):
         client = self.client()
         decision = client.check({"app": "few", "user_id": "ann"})
         self.assertEqual((decision.allowed, decision.limited, client.counts().unlimited), (True, False, 1))
+
+
+class Interrupted(WithServer):
+    def test_a_late_answer_is_not_the_next(self) -> None:
+        client, rude = self.client(), {"app": "few", "user.id": "rude"}
+        self.assertTrue(client.check(MANY).checked)
+
+        class Alarm(BaseException):
+            pass
+
+        def ring(*_: object) -> None:
+            raise Alarm
+
+        before = signal.signal(signal.SIGALRM, ring)
+        try:
+            for _ in range(3):
+                self.server.pause()
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                with self.assertRaises(Alarm):
+                    client.check(rude)
+                self.server.resume()
+                decision = client.check(MANY)
+                self.assertEqual((decision.checked, decision.policy), (True, "many"))
+        finally:
+            self.server.resume()
+            signal.signal(signal.SIGALRM, before)
+
+    def test_a_fork_while_other_threads_ask(self) -> None:
+        client, stop = self.client(connections=4), threading.Event()
+
+        def load() -> None:
+            while not stop.is_set():
+                client.check(MANY)
+
+        threads = [threading.Thread(target=load) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(20):
+                child = os.fork()
+                if child == 0:
+                    os._exit(0 if client.check(MANY, cost=7).limits[0].cost == 7 else 1)
+                within("the child ends", lambda: os.waitpid(child, os.WNOHANG) == (child, 0))
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+
+    def test_errors_that_a_queue_pickles(self) -> None:
+        client = self.client()
+        with self.assertRaises(tidegate.Denied) as raised:
+            client.spend({"app": "few", "user.id": "pickle"}, cost=51).__enter__()
+        again = pickle.loads(pickle.dumps(raised.exception))
+        self.assertEqual((str(again), again.decision), (str(raised.exception), raised.exception.decision))
+        error = pickle.loads(pickle.dumps(tidegate.Unavailable("gone", 503, 2.0)))
+        self.assertEqual((str(error), error.status, error.retry_after), ("gone", 503, 2.0))
+
+    def test_ipv6(self) -> None:
+        with socket.socket(socket.AF_INET6) as listener:
+            if listener.connect_ex(("::1", 1)) != errno.ECONNREFUSED:
+                self.skipTest("this machine has no IPv6 on loopback")
+        with Server(POLICIES, listen=f"[::1]:{free_port()}") as server:
+            with tidegate.Client(f"http://{server.listen}", deadline=20) as client:
+                self.assertTrue(client.check(MANY).checked)

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, Union
 
+from ._fork import Forks
 from ._wire import Answer
 from .answers import Charge, Counts, Decision, Extended, Limit, Settled
 from .errors import AccessError, InputError, TicketError, TidegateError, Unavailable
@@ -291,7 +292,7 @@ class Waits:
         return pause if pause is not None and now + pause < self._until else None
 
 
-class Tally:
+class Tally(Forks):
     """Counts what a client sees, and tells the log when `on_error` begins to decide. Threads may share it."""
 
     def __init__(self, on_error: str) -> None:
@@ -300,9 +301,12 @@ class Tally:
                 f"`on_error` is {on_error!r}: 'closed' refuses while the server is gone, 'open' lets all pass unlimited"
             )
         self._open = on_error == "open"
-        self._lock = threading.Lock()
         self._counts = Counts()
         self._told: Optional[float] = None
+        super().__init__()
+
+    def forget(self) -> None:
+        self._lock = threading.Lock()
 
     def counts(self) -> Counts:
         with self._lock:

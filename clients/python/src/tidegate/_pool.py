@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import ssl
 import threading
 import time
-import weakref
 from collections import deque
 from typing import Any, Callable, Deque, List, Optional, Tuple
 
+from ._fork import Forks
 from ._wire import Address, Answer, Reader, Request
 from .errors import Unavailable
 
@@ -96,7 +95,7 @@ class _Names:
         done.set()
 
 
-class Pool:
+class Pool(Forks):
     """At most `most` connections to one server; a thread that finds none free waits, within its deadline."""
 
     def __init__(
@@ -105,11 +104,10 @@ class Pool:
         self._to, self._request, self._most, self._deadline = to, request, most, deadline
         self._connected = connected
         self._idle: List[Tuple[socket.socket, float]] = []
-        self.forget()
-        _POOLS.add(self)
+        super().__init__()
 
     def forget(self) -> None:
-        """Begins anew, in the child of a fork: connections stay its parent's, else each reads the other's answers."""
+        # Connections stay the parent's, else each reads the other's answers.
         self._names = _Names(self._to)
         self._lock = threading.Lock()
         self._waiting: Deque[_Turn] = deque()
@@ -348,15 +346,3 @@ def _close(connection: socket.socket) -> None:
         connection.close()
     except OSError:
         pass
-
-
-_POOLS: "weakref.WeakSet[Pool]" = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for pool in list(_POOLS):
-        pool.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)

@@ -10,6 +10,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 from urllib.parse import quote
 
 from ._calls import Value, log
+from ._fork import Forks
 from .answers import Decision
 from .errors import InputError
 
@@ -99,12 +100,15 @@ def problem(status: int, body: Mapping[str, object], headers: Headers) -> Tuple[
     return status, own + [("cache-control", "no-store")] + headers, content
 
 
-class Mistakes:
+class Mistakes(Forks):
     """Tells of requests that cannot be checked, at most once in ten seconds: callers may send many."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._told: Optional[float] = None
+        super().__init__()
+
+    def forget(self) -> None:
+        self._lock = threading.Lock()
 
     def answer(self, error: Exception) -> Tuple[int, Headers, bytes]:
         now = time.monotonic()

@@ -13,13 +13,14 @@ from typing import Any, Iterable, Mapping, Optional, Type, Union
 from . import _calls
 from ._aio_pool import AsyncPool
 from ._calls import Spent, Tally, Value, Waits
+from ._fork import Forks
 from ._wire import Answer, Request, address
 from .answers import Counts, Decision, Extended, Settled
 from .client import Fields, Told, check_bounds
 from .errors import AccessError, Denied, InputError, TidegateError, Unavailable
 
 
-class AsyncClient:
+class AsyncClient(Forks):
     """Asks a Tidegate server from asyncio. It has the methods and settings of `Client`, with `connections` for each
     event loop.
 
@@ -47,10 +48,14 @@ class AsyncClient:
             return AsyncPool(to, request, connections, deadline, connected)
 
         self._make = make
+        self._closed = False
+        super().__init__()
+
+    def forget(self) -> None:
+        """Begins anew in the child of a fork."""
         # Connections belong to their event loop.
         self._pools: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool]" = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
-        self._closed = False
 
     async def __aenter__(self) -> "AsyncClient":
         return self

@@ -93,8 +93,8 @@ class _Response:
             present = (bytes(name).decode("latin-1") for name, _ in headers)
             message = {**message, "headers": headers + _raw(added(self._work.decision, present))}
         await self._send(message)
-        last = kind == "http.response.body" and not message.get("more_body", False)
-        if last or kind == "http.response.pathsend":
+        parts = ("http.response.body", "http.response.zerocopysend")
+        if kind == "http.response.pathsend" or (kind in parts and not message.get("more_body", False)):
             await self.end(None)
 
     async def end(self, error: Optional[BaseException]) -> None:

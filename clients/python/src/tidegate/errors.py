@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Tuple, Type
 
 if TYPE_CHECKING:
     from .answers import Decision
@@ -47,6 +47,10 @@ class Denied(TidegateError):
     def __init__(self, decision: "Decision") -> None:
         super().__init__(decision.detail or "refused", decision.status)
         self.decision = decision
+
+    def __reduce__(self) -> Tuple[Type["Denied"], Tuple["Decision"]]:
+        # Queues of tasks pickle errors.
+        return Denied, (self.decision,)
 
     @property
     def retry_after(self) -> Optional[float]:
