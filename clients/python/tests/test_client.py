@@ -498,6 +498,8 @@ class Mistakes(WithServer):
             client.check(MANY, 5)
         with self.assertRaisesRegex(tidegate.InputError, "ticket=True"):
             client.settle(client.check(MANY), cost=3)
+        with self.assertRaisesRegex(tidegate.InputError, "names and values"):
+            client.settle("ticket", "llm.output")
         with self.assertRaisesRegex(tidegate.InputError, "pass the decision"):
             client.settle(None)
         # Nothing was charged by all this but the one check.
@@ -524,6 +526,13 @@ class Mistakes(WithServer):
         client = self.client()
         decision = client.check({"app": "few", "user_id": "ann"})
         self.assertEqual((decision.allowed, decision.limited, client.counts().unlimited), (True, False, 1))
+        # A rate limits, but no policy has places.
+        with client.acquire(MANY) as work:
+            with self.assertRaisesRegex(tidegate.InputError, "no places"):
+                work.extend()
+        self.assertEqual(client.counts().unlimited, 2)
+        with client.acquire(PLACES):
+            self.assertEqual(client.counts().unlimited, 2)
 
 
 class Interrupted(WithServer):

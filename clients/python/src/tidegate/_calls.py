@@ -69,6 +69,8 @@ def settle_body(
     fields = dict(attributes=attributes, cost=cost, status=status, outcome=outcome, refund=refund)
     body: Dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     if attributes is not None:
+        if not isinstance(attributes, Mapping):
+            raise InputError(f"`attributes` are {attributes!r:.80}: pass names and values, as {{'llm.output': 400}}")
         body["attributes"] = {_name(name): value for name, value in attributes.items()}
     return encoded({"ticket": a_ticket(ticket), **body})
 
@@ -292,6 +294,20 @@ class Waits:
         return pause if pause is not None and now + pause < self._until else None
 
 
+class Seldom:
+    """Lets one of many lines of the log through in ten seconds, or now and then one more: threads do not agree."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < 10:
+            return False
+        self._last = now
+        return True
+
+
 class Tally(Forks):
     """Counts what a client sees, and tells the log when `on_error` begins to decide. Threads may share it."""
 
@@ -302,7 +318,8 @@ class Tally(Forks):
             )
         self._open = on_error == "open"
         self._counts = Counts()
-        self._told: Optional[float] = None
+        self._gone = False
+        self._tell_gone, self._tell_unsettled = Seldom(), Seldom()
         super().__init__()
 
     def forget(self) -> None:
@@ -326,21 +343,23 @@ class Tally(Forks):
                 unchecked=now.unchecked + (not decision.checked),
                 unlimited=now.unlimited + (decision.checked and not decision.limited),
             )
-            back = decision.checked and self._told is not None
-            self._told = None if back else self._told
+            back = decision.checked and self._gone
+            self._gone = not decision.checked
             unchecked = self._counts.unchecked
         if back:
             log.warning("Tidegate answers again; %d checks were not decided since the start", unchecked)
         return decision
 
+    def placeless(self, decision: Decision) -> None:
+        """Tells of an `acquire` that took no place."""
+        if decision.checked and decision.limited and decision.ticket is None:
+            with self._lock:
+                self._counts = replace(self._counts, unlimited=self._counts.unlimited + 1)
+
     def undecided(self, error: Unavailable) -> Decision:
         """Returns what `on_error` decides."""
         passes = "pass unlimited" if self._open else "are refused"
-        now = time.monotonic()
-        with self._lock:
-            tell = self._told is None or now - self._told > 10
-            self._told = now if tell else self._told
-        if tell:
+        if self._tell_gone.due():
             log.warning("Tidegate did not decide, and requests %s: %s", passes, error)
         return self.decided(
             Decision(
@@ -357,4 +376,5 @@ class Tally(Forks):
     def unsettled(self, error: TidegateError) -> None:
         with self._lock:
             self._counts = replace(self._counts, unsettled=self._counts.unsettled + 1)
-        log.warning("a decision was not settled; its estimate stands, places lapse after their ttl: %s", error)
+        if self._tell_unsettled.due():
+            log.warning("a decision was not settled; its estimate stands, places lapse after their ttl: %s", error)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import threading
-import time
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 from urllib.parse import quote
 
-from ._calls import Value, log
-from ._fork import Forks
+from ._calls import Seldom, Value, log
 from .answers import Decision
 from .errors import InputError
 
@@ -100,22 +97,14 @@ def problem(status: int, body: Mapping[str, object], headers: Headers) -> Tuple[
     return status, own + [("cache-control", "no-store")] + headers, content
 
 
-class Mistakes(Forks):
-    """Tells of requests that cannot be checked, at most once in ten seconds: callers may send many."""
+class Mistakes:
+    """Answers requests that cannot be checked. Callers may send many: the log tells of some."""
 
     def __init__(self) -> None:
-        self._told: Optional[float] = None
-        super().__init__()
-
-    def forget(self) -> None:
-        self._lock = threading.Lock()
+        self._tell = Seldom()
 
     def answer(self, error: Exception) -> Tuple[int, Headers, bytes]:
-        now = time.monotonic()
-        with self._lock:
-            tell = self._told is None or now - self._told > 10
-            self._told = now if tell else self._told
-        if tell:
+        if self._tell.due():
             log.warning("a request was answered with 400, since Tidegate cannot decide about it: %s", error)
         return problem(400, {"type": "about:blank", "title": "Bad Request", "status": 400}, [])
 

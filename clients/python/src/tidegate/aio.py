@@ -194,7 +194,7 @@ class AsyncClient(Forks):
     ) -> "AsyncWork":
         """Like `Client.spend`, for `async with`."""
         body: Fields = dict(cost=cost, priority=priority, policies=policies, ticket=True, wait=wait)
-        return AsyncWork(self, attributes, body, undo=True)
+        return AsyncWork(self, attributes, body, holds="units")
 
     def acquire(
         self,
@@ -205,14 +205,15 @@ class AsyncClient(Forks):
         wait: float = 0.0,
     ) -> "AsyncWork":
         """Like `Client.acquire`, for `async with`. Places are given back also if the task is cancelled."""
-        return AsyncWork(self, attributes, dict(priority=priority, policies=policies, wait=wait), undo=False)
+        return AsyncWork(self, attributes, dict(priority=priority, policies=policies, wait=wait), holds="places")
 
 
 class AsyncWork(Told):
     """Like `Work`, for `async with`."""
 
-    def __init__(self, client: AsyncClient, attributes: Mapping[str, Value], body: Fields, undo: bool) -> None:
-        super().__init__(undo)
+    def __init__(self, client: AsyncClient, attributes: Mapping[str, Value], body: Fields, holds: str) -> None:
+        super().__init__(undo=holds == "units")
+        self._holds = holds
         self._client, self._attributes, self._body = client, attributes, body
         self._decision: Optional[Decision] = None
         self._ticket: Optional[str] = None
@@ -235,6 +236,8 @@ class AsyncWork(Told):
         self._decision, self._ticket = decision, decision.ticket
         if not decision.allowed:
             raise Denied(decision)
+        if self._holds == "places":
+            self._client._tally.placeless(decision)
         return self
 
     async def extend(self) -> float:

@@ -121,7 +121,7 @@ class Counts:
     #: Checks that the server did not decide: `on_error` did. More than none means that limits did not hold, or that
     #: requests were refused for nothing.
     unchecked: int = 0
-    #: Checks that no policy limited.
+    #: Checks that no policy limited, and blocks of `acquire` that took no place.
     unlimited: int = 0
     #: Settlements and releases at the end of a block that the server did not take: estimates stand, and places come
     #: back after their `ttl`.

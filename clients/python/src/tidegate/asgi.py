@@ -47,7 +47,7 @@ class AsgiMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            work = AsyncWork(self._client, await self._attributes_of(scope), {}, undo=False)
+            work = AsyncWork(self._client, await self._attributes_of(scope), {}, holds="request")
             await work.__aenter__()
         except Denied as denied:
             await _answer(scope, receive, send, refusal(denied.decision))

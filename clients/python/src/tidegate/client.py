@@ -173,7 +173,7 @@ class Client:
         was told, the whole charge is undone.
         """
         body: Fields = dict(cost=cost, priority=priority, policies=policies, ticket=True, wait=wait)
-        return Work(self, attributes, body, undo=True)
+        return Work(self, attributes, body, holds="units")
 
     def acquire(
         self,
@@ -189,7 +189,7 @@ class Client:
         They are given back whatever ends the block, with the outcome `success`, `failure` if it raised, or `ignored` if
         it was interrupted; `Work.settle` tells another one.
         """
-        return Work(self, attributes, dict(priority=priority, policies=policies, wait=wait), undo=False)
+        return Work(self, attributes, dict(priority=priority, policies=policies, wait=wait), holds="places")
 
 
 
@@ -248,8 +248,9 @@ class Told:
 class Work(Told):
     """Work that a `with` block does under a decision, which is given back or settled at its end."""
 
-    def __init__(self, client: Client, attributes: Mapping[str, Value], body: Fields, undo: bool) -> None:
-        super().__init__(undo)
+    def __init__(self, client: Client, attributes: Mapping[str, Value], body: Fields, holds: str) -> None:
+        super().__init__(undo=holds == "units")
+        self._holds = holds
         self._client, self._attributes, self._body = client, attributes, body
         self._decision: Optional[Decision] = None
         self._ticket: Optional[str] = None
@@ -272,6 +273,8 @@ class Work(Told):
         self._decision, self._ticket = decision, decision.ticket
         if not decision.allowed:
             raise Denied(decision)
+        if self._holds == "places":
+            self._client._tally.placeless(decision)
         return self
 
     def extend(self) -> float:

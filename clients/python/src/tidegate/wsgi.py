@@ -50,7 +50,7 @@ class WsgiMiddleware:
                 str(environ.get("REQUEST_METHOD", "GET")), _path(environ), _headers(environ), environ.get("REMOTE_ADDR")
             )
             attributes.update(self._attributes(environ) if self._attributes else {})
-            work = Work(self._client, attributes, {}, undo=False)
+            work = Work(self._client, attributes, {}, holds="request")
             work.__enter__()
         except Denied as denied:
             return _answer(environ, start_response, refusal(denied.decision))
