@@ -128,9 +128,12 @@ class Connections(WithServer):
             self.assertLess(time.monotonic() - begin, 5)
             self.assertEqual([one.checked for one in others], [False] * 10)
             self.assertTrue(any("connections" in str(one.error) for one in others))
+            self.assertEqual((client._pool._open, len(client._pool._waiting)), (0, 0))
 
             async def run(client: tidegate.AsyncClient) -> List[tidegate.Decision]:
-                return await asyncio.gather(*(client.check(MANY) for _ in range(10)))
+                decisions = await asyncio.gather(*(client.check(MANY) for _ in range(10)))
+                self.assertEqual(client._pool()._open, 0)
+                return decisions
 
             begin = time.monotonic()
             others = self.run_async(run, connections=2, deadline=0.5)
@@ -196,6 +199,7 @@ class GoneAndBack(unittest.TestCase):
             self.assertTrue(client.check(MANY).checked)
             counts = client.counts()
             self.assertEqual((counts.unchecked, counts.checks), (decisions[0], sum(decisions) + 1))
+            self.assertEqual(client._pool._open, len(client._pool._idle), "places for connections are lost")
 
     def test_a_restart_between_two_calls_costs_no_decision(self) -> None:
         with Server(POLICIES) as server, tidegate.Client(server.url, deadline=20) as client:
@@ -553,8 +557,12 @@ class Interrupted(WithServer):
                 signal.setitimer(signal.ITIMER_REAL, 0.1)
                 with self.assertRaises(Alarm):
                     client.check(rude)
-                self.server.resume()
-                decision = client.check(MANY)
+                with ThreadPoolExecutor(1) as pool:
+                    asked = pool.submit(client.check, MANY)
+                    # It is sent before the late answer comes.
+                    time.sleep(0.1)
+                    self.server.resume()
+                    decision = asked.result()
                 self.assertEqual((decision.checked, decision.policy), (True, "many"))
         finally:
             self.server.resume()
@@ -580,6 +588,19 @@ class Interrupted(WithServer):
             stop.set()
             for thread in threads:
                 thread.join()
+
+    def test_a_fork_while_another_thread_has_the_locks(self) -> None:
+        client = self.client()
+        client.check(MANY)
+        with client._tally._lock, client._pool._lock:
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if client.check(MANY, cost=7).limits[0].cost == 7 else 1)
+        try:
+            within("the child ends", lambda: os.waitpid(child, os.WNOHANG) == (child, 0))
+        except AssertionError:
+            os.kill(child, signal.SIGKILL)
+            raise
 
     def test_errors_that_a_queue_pickles(self) -> None:
         client = self.client()

@@ -222,7 +222,10 @@ class Answers(unittest.TestCase):
                 piece = good[at : at + random.randint(1, 30)]
                 at += len(piece)
                 reader.feed(piece)
-            self.assertEqual(reader.answer and reader.answer.body, b"abcde")
+            assert reader.answer is not None
+            self.assertEqual((reader.answer.body, reader.answer.keep), (b"abcde", True))
+        more = Reader().feed(good + b"H")
+        self.assertFalse(more is None or more.keep, "what is behind the answer belongs to nothing")
         for _ in range(20000):
             data = bytearray(good if random.random() < 0.5 else answer())
             for _ in range(random.randint(1, 4)):
