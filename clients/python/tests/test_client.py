@@ -127,7 +127,6 @@ class Connections(WithServer):
                 others = list(pool.map(lambda _: client.check(MANY), range(10)))
             self.assertLess(time.monotonic() - begin, 5)
             self.assertEqual([one.checked for one in others], [False] * 10)
-            self.assertTrue(any("connections" in str(one.error) for one in others))
             self.assertEqual((client._pool._open, len(client._pool._waiting)), (0, 0))
 
             async def run(client: tidegate.AsyncClient) -> List[tidegate.Decision]:
