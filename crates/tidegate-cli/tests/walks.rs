@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `platform_engineer` | puts one server beside a proxy | the real nginx and the real Caddy, configured as the manual says |
 //! | `on_call` | has a log, and a service that somebody floods | the sample log |
+//! | `clients` | asks from a program in another language | plain HTTP, as all clients do |
 //! | `own_log_format` | has an nginx that logs in a format of its own | the real nginx |
 //!
 //! The Rust engineer's walk is the README's program, built and run unchanged: `verbs/readme.rs`. The report in a
@@ -11,6 +12,7 @@
 
 #![cfg(unix)]
 
+mod clients;
 mod on_call;
 mod own_log_format;
 mod platform_engineer;
