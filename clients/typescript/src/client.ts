@@ -93,7 +93,7 @@ export class Client {
       throw new TidegateError("input", `options are ${shown(options)}; write new Client({ url: "http://127.0.0.1:8080" })`);
     }
     const { url, token, onError, deadlineMs = 1000, report = warning(), fetch } = options;
-    known("option", options, ["url", "token", "onError", "deadlineMs", "report", "fetch"]);
+    input.known("option", options, ["url", "token", "onError", "deadlineMs", "report", "fetch"]);
     if (onError !== undefined && onError !== "open" && onError !== "closed") {
       throw new TidegateError("input", `onError is ${shown(onError)}; write "open" to let requests pass while the server is gone, or "closed" to refuse them`);
     }
@@ -113,7 +113,7 @@ export class Client {
    * again by itself where the server may have charged.
    */
   async check(attributes: Attributes, options: CheckOptions = {}): Promise<Decision> {
-    known("option", options, CHECK);
+    input.known("option", options, CHECK);
     const body = input.check(attributes, options);
     const { signal, waitMs = 0 } = options;
     const until = performance.now() + span("waitMs", waitMs, 0);
@@ -131,7 +131,7 @@ export class Client {
 
   /** Asks how a request would be decided, and charges nothing. Fails if the server does not answer. */
   async peek(attributes: Attributes, options: CheckOptions = {}): Promise<Decision> {
-    known("option", options, CHECK);
+    input.known("option", options, CHECK);
     const answer = await this.#ask("/v1/peek", input.check(attributes, options), options);
     const decision = decisionIn(answer);
     if (decision === null) throw this.#wire.refusal(answer);
@@ -157,7 +157,7 @@ export class Client {
     if (typeof work !== "function") {
       throw new TidegateError("input", `the work is ${shown(work)}; pass a function, and what it spent by the option \`used\``);
     }
-    known("option", options, [...CHECK, "used"]);
+    input.known("option", options, [...CHECK, "used"]);
     const { used, ...asked } = options;
     const permit = await this.acquire(attributes, asked);
     permit.keep();
@@ -194,14 +194,15 @@ export class Client {
    * counts once.
    */
   async settle(ticket: string, settling: Settling, options: CallOptions = {}): Promise<Settlement> {
-    known("field", settling, ["cost", "attributes", "status", "outcome", "refund"]);
+    input.known("field", settling, ["cost", "attributes", "status", "outcome", "refund"]);
     const sent = await this.#again("/v1/settle", input.settle(ticket, settling), options);
     if (sent === "before") {
       return { id: null, outcome: null, charges: [], note: "an earlier try has settled this ticket; its answer was lost" };
     }
     const { body } = sent;
-    if (body === null || !Array.isArray(body["policies"])) throw this.#wire.refusal(sent);
-    return { id: text(body["decision_id"]), outcome: text(body["outcome"]), charges: body["policies"].filter(isObject).map(charge), note: text(body["note"]) };
+    const id = text(body?.["decision_id"]);
+    if (body === null || id === null || !Array.isArray(body["policies"])) throw this.#wire.refusal(sent);
+    return { id, outcome: text(body["outcome"]), charges: body["policies"].filter(isObject).map(charge), note: text(body["note"]) };
   }
 
   /** Holds the places of a ticket for another `ttl`. From then on only the new ticket returns them. */
@@ -280,6 +281,9 @@ export class Client {
   /** Asks once. */
   async #ask(path: string, body: string, options: CallOptions, late?: (answer: Answer) => void): Promise<Answer> {
     const { signal, deadlineMs = this.#deadlineMs } = options;
+    if (signal !== undefined && typeof signal.throwIfAborted !== "function") {
+      throw new TidegateError("input", `signal is ${shown(signal)}; pass its \`signal\`, an AbortSignal`);
+    }
     signal?.throwIfAborted();
     span("deadlineMs", deadlineMs, 1);
     const stop = new AbortController();
@@ -352,14 +356,6 @@ export class Client {
 }
 
 const CHECK = ["cost", "priority", "policies", "ticket", "waitMs", "deadlineMs", "signal"];
-
-/** Refuses misspelt words: an option that is ignored limits something else than was meant. */
-function known(what: string, options: unknown, words: readonly string[]): void {
-  if (!isObject(options)) throw new TidegateError("input", `the ${what}s are ${shown(options)}; pass an object with some of ${words.join(", ")}`);
-  for (const word of Object.keys(options)) {
-    if (!words.includes(word)) throw new TidegateError("input", `${what} ${shown(word)} is not known; there are ${words.join(", ")}`);
-  }
-}
 
 /** Returns how long to wait before a refused request is tried again; null if that has no use, or may charge twice. */
 function waitOf(decision: Decision, tries: number): number | null {

@@ -36,12 +36,16 @@ export class BadValue extends TidegateError {
 
 /** Tells what a caller passed, shortly and on one line. */
 export function shown(value: unknown): string {
-  const text = typeof value === "string" ? JSON.stringify(value) : typeof value === "object" && value !== null ? Object.prototype.toString.call(value).slice(8, -1).toLowerCase() : String(value);
-  return oneLine(text, 80);
+  if (typeof value === "string") return oneLine(JSON.stringify(value.slice(0, 100)), 80);
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "object" || value === null) return oneLine(String(value), 80);
+  if (Array.isArray(value)) return "a list";
+  const kind = "constructor" in value && typeof value.constructor === "function" ? value.constructor.name : "";
+  return oneLine(`an object ${kind}`.trim(), 80);
 }
 
 /** Cuts a text, and replaces what could end a line of a log or move a terminal. */
 export function oneLine(text: string, most: number): string {
-  const visible = text.replace(/[\p{C}\u2028\u2029]/gu, "\u00b7");
+  const visible = text.slice(0, most + 1).replace(/[\p{C}\u2028\u2029]/gu, "\u00b7");
   return visible.length > most ? `${visible.slice(0, most)}…` : visible;
 }

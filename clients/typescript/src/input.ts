@@ -92,8 +92,7 @@ export function amount(used: Amount): void {
 /** Looks at names and the length of values. */
 function named(values: unknown, look: (name: string, value: unknown) => void): void {
   // Of a Headers, a Map or a class, JSON would make an empty object, which no policy is about.
-  const plain = isObject(values) && [Object.prototype, null].includes(Object.getPrototypeOf(values));
-  if (!plain) {
+  if (!isPlain(values)) {
     throw new TidegateError("input", `attributes are ${shown(values)}; send a plain object such as { "user.id": "ann" }`);
   }
   const entries = Object.entries(values);
@@ -104,6 +103,20 @@ function named(values: unknown, look: (name: string, value: unknown) => void): v
     look(name, value);
     if (typeof value === "string") whether(value, VALUE, `the value of attribute ${shown(name)}:`);
   }
+}
+
+/** Refuses misspelt words: an option that is ignored limits something else than was meant. */
+export function known(what: string, options: unknown, words: readonly string[]): void {
+  if (!isPlain(options)) throw new TidegateError("input", `the ${what}s are ${shown(options)}; pass an object with some of ${words.join(", ")}`);
+  for (const word of Object.keys(options)) {
+    if (!words.includes(word)) throw new TidegateError("input", `${what} ${shown(word)} is not known; there are ${words.join(", ")}`);
+  }
+}
+
+function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
+  if (!isObject(value)) return false;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return prototype === null || prototype === Object.prototype;
 }
 
 function whether(text: string, most: number, what: string): void {

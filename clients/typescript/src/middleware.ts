@@ -2,6 +2,7 @@ import type { CheckOptions, Client } from "./client.js";
 import type { Decision } from "./decision.js";
 import { TidegateError, oneLine, shown } from "./error.js";
 import type { Attributes } from "./input.js";
+import { known } from "./input.js";
 
 /** What both kinds of middleware take. `R` is what the functions are given: a request, or a context. */
 export interface MiddlewareOptions<R> extends Pick<CheckOptions, "cost" | "priority" | "policies" | "waitMs" | "deadlineMs"> {
@@ -47,9 +48,10 @@ export class Reader<R> {
 
   constructor(client: Client, options: MiddlewareOptions<R>) {
     const { proxies, clientIp } = options;
-    for (const word of Object.keys(options)) {
-      if (!OPTIONS.includes(word)) throw new TidegateError("input", `option ${shown(word)} is not known; there are ${OPTIONS.join(", ")}`);
+    if (typeof client.check !== "function") {
+      throw new TidegateError("input", `the first argument is ${shown(client)}; pass a Client: tidegate(new Client({ url }), options)`);
     }
+    known("option", options, OPTIONS);
     if (proxies !== undefined && !(Number.isSafeInteger(proxies) && proxies >= 0)) {
       throw new TidegateError("input", `proxies is ${shown(proxies)}; write how many of your own proxies a request passes, such as 1`);
     }
