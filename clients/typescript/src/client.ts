@@ -15,8 +15,8 @@ export interface ClientOptions {
   /** The server's token, with the scope `check`; a function if it changes. */
   readonly token?: Token | undefined;
   /**
-   * What a check answers if the server is gone, late, or cannot decide: `open` lets the request pass, `closed` refuses it
-   * with 503. Both are marked in the decision, counted and reported. Without it the check throws.
+   * What a check answers if the server is gone, late, or cannot decide: `open` lets the request pass, `closed`, the
+   * default, refuses it with 503. Both are marked in the decision, counted and reported.
    */
   readonly onError?: "open" | "closed" | undefined;
   /** How long a call waits for its answer, in milliseconds; default 1,000. */
@@ -82,7 +82,7 @@ const WARNING_MS = 10_000;
 /** A client of one server. Make one for the program: it keeps counts, and connections are kept by `fetch`. */
 export class Client {
   readonly #wire: Wire;
-  readonly #onError: "open" | "closed" | undefined;
+  readonly #onError: "open" | "closed";
   readonly #deadlineMs: number;
   readonly #report: (error: Error) => void;
   readonly #counts = { allowed: 0, denied: 0, unlimited: 0, open: 0, closed: 0, storeErrors: 0, unsettled: 0, late: 0 };
@@ -92,9 +92,9 @@ export class Client {
     if (!isObject(options)) {
       throw new TidegateError("input", `options are ${shown(options)}; write new Client({ url: "http://127.0.0.1:8080" })`);
     }
-    const { url, token, onError, deadlineMs = 1000, report = warning(), fetch } = options;
+    const { url, token, onError = "closed", deadlineMs = 1000, report = warning(), fetch } = options;
     input.known("option", options, ["url", "token", "onError", "deadlineMs", "report", "fetch"]);
-    if (onError !== undefined && onError !== "open" && onError !== "closed") {
+    if (onError !== "open" && onError !== "closed") {
       throw new TidegateError("input", `onError is ${shown(onError)}; write "open" to let requests pass while the server is gone, or "closed" to refuse them`);
     }
     this.#wire = new Wire(url, token, fetch);
@@ -240,7 +240,7 @@ export class Client {
       this.#count(decision);
       return decision;
     } catch (error) {
-      if (!(error instanceof TidegateError) || error.kind !== "unavailable" || this.#onError === undefined) throw error;
+      if (!(error instanceof TidegateError) || error.kind !== "unavailable") throw error;
       this.#counts[this.#onError] += 1;
       const what = this.#onError === "open" ? "a request passed unchecked" : "a request was refused unchecked";
       this.#tell(new TidegateError("unavailable", `${what}: ${error.message}`, error.answered, error.mayHaveCharged, error));

@@ -1,3 +1,4 @@
+import type { TidegateError } from "./error.js";
 import type { Answer } from "./wire.js";
 import { isObject } from "./wire.js";
 
@@ -23,7 +24,7 @@ export interface Decision {
   /** `unchecked`: the server did not decide; `onError` of the client did, for the reason in `error`. */
   readonly decision: "allowed" | "delayed" | "denied" | "unchecked";
   readonly checked: boolean;
-  readonly error: Error | null;
+  readonly error: TidegateError | null;
   /** Whether any policy was about the request. If not, nothing limits it. */
   readonly limited: boolean;
   /** The policy that binds. */
@@ -118,7 +119,7 @@ export function decisionIn(answer: Answer): Decision | null {
 }
 
 /** Makes the decision of `onError`. */
-export function unchecked(open: boolean, error: Error): Decision {
+export function unchecked(open: boolean, error: TidegateError): Decision {
   const detail = "it cannot be decided at the moment whether this request may pass; try again later";
   return {
     allowed: open,

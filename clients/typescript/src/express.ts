@@ -86,13 +86,14 @@ function seen(req: RequestLike): Seen {
   const target = req.originalUrl ?? req.url ?? "/";
   // Express finds /API/x under /api unless told otherwise; a policy for /api must too.
   const path = req.app?.enabled?.("case sensitive routing") === true ? target : target.toLowerCase();
-  const forwarded = req.headers["x-forwarded-for"];
   return {
     method: req.method ?? "GET",
     path,
-    host: req.headers["host"] as string | undefined,
     peer: req.socket.remoteAddress,
-    forwardedFor: Array.isArray(forwarded) ? forwarded.join(",") : forwarded,
+    header: (name) => {
+      const value = req.headers[name];
+      return Array.isArray(value) ? value.join(", ") : value;
+    },
   };
 }
 

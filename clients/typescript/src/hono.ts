@@ -129,9 +129,8 @@ function seen(c: ContextLike): Seen {
   return {
     method,
     path: url,
-    host: headers.get("host") ?? undefined,
     peer: typeof peer === "string" ? peer : undefined,
-    forwardedFor: headers.get("x-forwarded-for") ?? undefined,
+    header: (name) => headers.get(name) ?? undefined,
   };
 }
 

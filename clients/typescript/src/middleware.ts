@@ -13,6 +13,8 @@ export interface MiddlewareOptions<R> extends Pick<CheckOptions, "cost" | "prior
   readonly proxies?: number | undefined;
   /** In place of `proxies`: reads the address of the caller, from a header that your proxy always sets. */
   readonly clientIp?: ((request: R) => string) | undefined;
+  /** The headers that policies use, as `request.header.…`, in lower case; those that a request lacks are left out. */
+  readonly headers?: readonly string[] | undefined;
   /** Further attributes, such as `user.id`. They win over `client.ip` and `request.*`. */
   readonly attributes?: ((request: R) => Attributes | Promise<Attributes>) | undefined;
 }
@@ -22,10 +24,10 @@ export interface Seen {
   readonly method: string;
   /** With the query, which is cut off. */
   readonly path: string;
-  readonly host: string | undefined;
   /** The address of the connection. */
   readonly peer: string | undefined;
-  readonly forwardedFor: string | undefined;
+  /** Reads a header, by its name in lower case; several lines of it are joined by commas. */
+  header(name: string): string | undefined;
 }
 
 /** An answer of the middleware itself. */
@@ -38,7 +40,7 @@ export interface Refusal {
 /** A request that the middleware cannot ask about, by its caller's fault. */
 export class BadRequest extends Error {}
 
-const OPTIONS = ["cost", "priority", "policies", "waitMs", "deadlineMs", "proxies", "clientIp", "attributes"];
+const OPTIONS = ["cost", "priority", "policies", "waitMs", "deadlineMs", "proxies", "clientIp", "headers", "attributes"];
 
 /** Reads requests as the options say; made once for each middleware. */
 export class Reader<R> {
@@ -47,7 +49,7 @@ export class Reader<R> {
   #warned = false;
 
   constructor(client: Client, options: MiddlewareOptions<R>) {
-    const { proxies, clientIp } = options;
+    const { proxies, clientIp, headers = [] } = options;
     if (typeof client.check !== "function") {
       throw new TidegateError("input", `the first argument is ${shown(client)}; pass a Client: tidegate(new Client({ url }), options)`);
     }
@@ -58,6 +60,9 @@ export class Reader<R> {
     if (proxies !== undefined && clientIp !== undefined) {
       throw new TidegateError("input", "both proxies and clientIp are given; leave one out");
     }
+    if (!Array.isArray(headers) || headers.some((name: unknown) => typeof name !== "string" || name !== name.toLowerCase())) {
+      throw new TidegateError("input", `headers are ${shown(headers)}; name them in lower case, as ["x-api-key"]`);
+    }
     this.#client = client;
     this.#options = options;
   }
@@ -65,9 +70,14 @@ export class Reader<R> {
   /** Makes the attributes of a check. */
   async attributes(request: R, seen: Seen): Promise<Attributes> {
     const own = (await this.#options.attributes?.(request)) ?? {};
-    const host = seen.host === undefined || seen.host === "" ? {} : { "request.host": seen.host };
+    const host = seen.header("host");
+    const headers = (this.#options.headers ?? []).flatMap((name) => {
+      const value = seen.header(name);
+      return value === undefined ? [] : [[`request.header.${name}`, value] as const];
+    });
     const address = "client.ip" in own ? {} : { "client.ip": this.#address(request, seen) };
-    return { "request.method": seen.method, "request.path": pathOf(seen.path), ...host, ...address, ...own };
+    const line = { "request.method": seen.method, "request.path": pathOf(seen.path) };
+    return { ...line, ...(host ? { "request.host": host } : {}), ...Object.fromEntries(headers), ...address, ...own };
   }
 
   get asked(): CheckOptions {
@@ -75,8 +85,9 @@ export class Reader<R> {
     return { cost, priority, policies, waitMs, deadlineMs };
   }
 
-  #address(request: R, { peer, forwardedFor }: Seen): string {
+  #address(request: R, { peer, header }: Seen): string {
     const { proxies, clientIp } = this.#options;
+    const forwardedFor = header("x-forwarded-for");
     if (clientIp !== undefined) return clientIp(request);
     if (proxies === undefined && forwardedFor !== undefined && !this.#warned) {
       this.#warned = true;

@@ -79,6 +79,7 @@ const MISTAKES: readonly (readonly [string, () => unknown, RegExp])[] = [
   ["a decision in place of a ticket", () => make({}).extend(as({ ticket: "AbC" })), /ticket is an object/],
   ["proxies that are trusted", () => tidegate(make({}), { proxies: as(true) }), /proxies is true; write how many/],
   ["an option of another middleware", () => tidegate(make({}), as<object>({ windowMs: 60_000 })), /option "windowMs" is not known; there are .*proxies/],
+  ["headers in capitals", () => tidegate(make({}), { headers: ["X-Api-Key"] }), /headers are a list; name them in lower case/],
   ["both ways to the address", () => tidegate(make({}), { proxies: 1, clientIp: () => "::1" }), /both proxies and clientIp/],
   ["options in place of the client", () => tidegate(as({ proxies: 1 })), /first argument is an object Object; pass a Client/],
 ];
