@@ -1,13 +1,14 @@
 // What a client does, with a real server: deadlines, aborts, places, money, a crowd.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { connect, createServer } from "node:net";
 import type { Socket } from "node:net";
 import { after, before, mock, test } from "node:test";
 
 import { Client, Denied, TidegateError } from "tidegate";
 
-import { Server, listening, until } from "./server.js";
+import { HERE, Server, listening, until } from "./server.js";
 
 const POLICIES = `
 version: 1
@@ -236,6 +237,19 @@ test("a token that changes", async () => {
   token = "0123456789abcdef";
   assert.equal((await one.check({ app: "rate" })).checked, true);
   await own.stop();
+});
+
+test("where only fetch exists", () => {
+  const program = `
+    const { log } = console;
+    // Node's own fetch is made of these when it is first used.
+    await (await fetch("${server.url}/livez")).text();
+    for (const name of ["process", "Buffer", "global", "setImmediate", "clearImmediate", "navigator"]) delete globalThis[name];
+    const { Client } = await import("tidegate");
+    const client = new Client({ url: "${server.url}", deadlineMs: 10_000 });
+    const decision = await client.check({ app: "rate", "user.id": "fetch" });
+    log(decision.remaining, await client.spend({ app: "one" }, (permit) => permit.decision.limit));`;
+  assert.equal(execFileSync(process.execPath, ["--input-type=module", "-e", program], { encoding: "utf8", cwd: HERE }), "99 1\n");
 });
 
 test("by default one warning stands for many", async () => {

@@ -74,7 +74,7 @@ for (const [name, bytes] of Object.entries(NONSENSE)) {
       const message = error?.message ?? "";
       assert.ok(message.startsWith(url) && message.length < 400 && !/[\r\n]/.test(message), message);
     }
-    const client = new Client({ url, report, onError: "open", deadlineMs: 300 });
+    const client = new Client({ url, report, onError: "open", deadlineMs: 100 });
     for (const call of [() => client.peek({ app: "x" }), () => client.settle("t", { cost: 1 }), () => client.extend("t")]) {
       await assert.rejects(call(), (error: TidegateError) => error.kind === "unavailable");
     }
