@@ -360,7 +360,8 @@ const CHECK = ["cost", "priority", "policies", "ticket", "waitMs", "deadlineMs",
 /** Returns how long to wait before a refused request is tried again; null if that has no use, or may charge twice. */
 function waitOf(decision: Decision, tries: number): number | null {
   if (!decision.checked) return null;
-  if (decision.retry === "after") return decision.retryAfterMs;
+  // Others may have taken what came free: who is refused again waits longer than told.
+  if (decision.retry === "after" && decision.retryAfterMs !== null) return Math.max(decision.retryAfterMs, tries === 0 ? 1 : pause(tries - 1));
   return decision.retry === "unknown" ? pause(tries) : null;
 }
 

@@ -42,6 +42,12 @@ export interface Settles {
   lost(error: unknown): void;
 }
 
+/** Tells of permits that nobody ended, when they are collected. */
+const forgotten = typeof FinalizationRegistry === "undefined" ? null : new FinalizationRegistry<Settles>((client) => {
+  const what = "a permit was dropped and never ended: its places lapse after their ttl, and its estimate stands; call end, or write await using";
+  client.lost(new TidegateError("ticket", what));
+});
+
 const asyncDispose: typeof Symbol.asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
 
 /**
@@ -62,6 +68,7 @@ export class Permit {
   constructor(client: Settles, readonly decision: Decision) {
     this.#client = client;
     this.#ticket = decision.ticket;
+    if (decision.ticket !== null) forgotten?.register(this, client, this);
   }
 
   /** The ticket to settle by. It changes when places are extended. */
@@ -152,6 +159,7 @@ export class Permit {
 
   async #end(how: Outcome | number): Promise<Settlement | null> {
     clearTimeout(this.#timer);
+    forgotten?.unregister(this);
     await this.#extending;
     if (this.#ticket === null) return null;
     const ended: Settling = typeof how === "number" ? { status: how } : { outcome: how };

@@ -4,7 +4,10 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { connect, createServer } from "node:net";
 import type { Socket } from "node:net";
+import { join } from "node:path";
 import { after, before, mock, test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { Client, Denied, TidegateError } from "tidegate";
 
@@ -154,6 +157,20 @@ test("places come back in all cases", async () => {
   assert.equal(await server.placesTaken("one"), 0);
 });
 
+test("a permit that nobody ends is told of", async () => {
+  const { client: one, reports } = client();
+  for (let n = 0; n < 5; n += 1) await (await one.acquire({ app: "rate", "user.id": "ends" })).end();
+  await one.acquire({ app: "rate", "user.id": "forgets" });
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  await until("it is told", () => {
+    collect();
+    return reports.length > 0;
+  });
+  assert.match(String(reports), /^a permit was dropped and never ended/);
+  assert.equal(one.counts.unsettled, 1);
+});
+
 test("who waits gets the place that comes free, and nobody waits longer than told", async () => {
   const { client: one } = client();
   const first = await one.acquire({ app: "one" });
@@ -240,16 +257,27 @@ test("a token that changes", async () => {
 });
 
 test("where only fetch exists", () => {
+  // A realm with what fetch needs, and nothing of Node.
   const program = `
-    const { log } = console;
-    // Node's own fetch is made of these when it is first used.
-    await (await fetch("${server.url}/livez")).text();
-    for (const name of ["process", "Buffer", "global", "setImmediate", "clearImmediate", "navigator"]) delete globalThis[name];
-    const { Client } = await import("tidegate");
-    const client = new Client({ url: "${server.url}", deadlineMs: 10_000 });
-    const decision = await client.check({ app: "rate", "user.id": "fetch" });
-    log(decision.remaining, await client.spend({ app: "one" }, (permit) => permit.decision.limit));`;
-  assert.equal(execFileSync(process.execPath, ["--input-type=module", "-e", program], { encoding: "utf8", cwd: HERE }), "99 1\n");
+    import { readFileSync } from "node:fs";
+    import { SourceTextModule, createContext } from "node:vm";
+    const web = { fetch, URL, TextEncoder, TextDecoder, AbortController, setTimeout, clearTimeout, performance, console };
+    const context = createContext(web);
+    const modules = new Map();
+    const load = (path) => {
+      if (!modules.has(path)) modules.set(path, new SourceTextModule(readFileSync(path, "utf8"), { context, identifier: path }));
+      return modules.get(path);
+    };
+    const main = new SourceTextModule(\`
+      import { Client } from "./index.js";
+      const client = new Client({ url: "${server.url}", deadlineMs: 10_000 });
+      const decision = await client.check({ app: "rate", "user.id": "fetch" });
+      console.log(typeof process, decision.remaining, await client.spend({ app: "one" }, (permit) => permit.decision.limit));
+    \`, { context });
+    await main.link((name) => load("${join(HERE, "dist")}/" + name.replace("./", "")));
+    await main.evaluate();`;
+  const args = ["--experimental-vm-modules", "--no-warnings", "--input-type=module", "-e", program];
+  assert.equal(execFileSync(process.execPath, args, { encoding: "utf8" }), "undefined 99 1\n");
 });
 
 test("by default one warning stands for many", async () => {
