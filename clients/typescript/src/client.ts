@@ -250,7 +250,7 @@ export class Client {
 
   #count(decision: Decision): void {
     this.#counts[decision.allowed ? "allowed" : "denied"] += 1;
-    if (!decision.limited) this.#counts.unlimited += 1;
+    if (!decision.limited && decision.storeError === null) this.#counts.unlimited += 1;
     if (decision.storeError !== null) {
       this.#counts.storeErrors += 1;
       this.#tell(new TidegateError("unavailable", `the store of ${this.#wire.url} could not decide: ${decision.storeError}`));

@@ -11,7 +11,7 @@ import { runInNewContext } from "node:vm";
 
 import { Client, Denied, TidegateError } from "tidegate";
 
-import { HERE, Server, listening, until } from "./server.js";
+import { HERE, Server, freePort, listening, until } from "./server.js";
 
 const POLICIES = `
 version: 1
@@ -20,7 +20,7 @@ policies:
   - { name: rate, match: { attributes: { app: rate } }, by: [user.id], limit: { rate: 1/h, burst: 100 } }
   - { name: paced, match: { attributes: { app: paced } }, limit: { rate: 1/h, burst: 1, max_wait: 1h }, cost: { estimate: 1 } }
   - { name: one, match: { attributes: { app: one } }, limit: { algorithm: concurrency, max: 1, ttl: 1min } }
-  - { name: brief, match: { attributes: { app: brief } }, limit: { algorithm: concurrency, max: 1, ttl: 1s } }
+  - { name: brief, match: { attributes: { app: brief } }, limit: { algorithm: concurrency, max: 1, ttl: 2s } }
   - name: tokens
     match: { attributes: { app: tokens } }
     by: [user.id]
@@ -187,7 +187,7 @@ test("work that takes longer than the ttl keeps its place", async () => {
   const { client: one, reports } = client();
   let refused = 0;
   await one.spend({ app: "brief" }, async () => {
-    for (const end = performance.now() + 2500; performance.now() < end; await pause(100)) {
+    for (const end = performance.now() + 3500; performance.now() < end; await pause(100)) {
       refused += Number(!(await one.check({ app: "brief" })).allowed);
     }
   });
@@ -243,6 +243,24 @@ test("a server that is gone refuses unless told otherwise, and nothing was charg
   await assert.rejects(one.peek({ app: "one" }), (gone: TidegateError) => gone.kind === "unavailable");
   await own.run();
   assert.equal((await one.check({ app: "rate", "user.id": "ann" })).remaining, 99);
+  await own.stop();
+});
+
+test("a server whose store is gone decides itself, and that is counted", async () => {
+  const own = await Server.start(`
+version: 1
+store: { kind: redis, url: "redis://127.0.0.1:${await freePort()}", nodes: 1 }
+policies:
+  - { name: passes, match: { attributes: { app: passes } }, limit: { rate: 1/h }, share: central, on_store_error: allow }
+  - { name: denies, match: { attributes: { app: denies } }, limit: { rate: 1/h }, share: central, on_store_error: deny }
+`);
+  const { client: one, reports } = client({ url: own.url });
+  const passed = await one.check({ app: "passes" });
+  assert.deepEqual([passed.allowed, passed.checked, passed.limited], [true, true, false]);
+  const denied = await one.check({ app: "denies" });
+  assert.deepEqual([denied.allowed, denied.checked, denied.status], [false, true, 503]);
+  assert.match(passed.storeError ?? "", /the store is unavailable/);
+  assert.deepEqual([one.counts.storeErrors, one.counts.unlimited, reports.length], [2, 0, 2]);
   await own.stop();
 });
 
