@@ -84,8 +84,7 @@ async function enter<R extends RequestLike>(client: Client, reader: Reader<R>, r
 
 function seen(req: RequestLike): Seen {
   const target = req.originalUrl ?? req.url ?? "/";
-  // Express finds /API/x under /api unless told otherwise; a policy for /api must too.
-  const path = req.app?.enabled?.("case sensitive routing") === true ? target : target.toLowerCase();
+  const path = req.app?.enabled?.("case sensitive routing") === true ? target : lower(target);
   return {
     method: req.method ?? "GET",
     path,
@@ -95,6 +94,11 @@ function seen(req: RequestLike): Seen {
       return Array.isArray(value) ? value.join(", ") : value;
     },
   };
+}
+
+/** Express finds /API/x under /api unless told otherwise; a policy for /api must too, also of letters that are escaped. */
+function lower(path: string): string {
+  return path.replace(/%(4[1-9a-f]|5[0-9a])/gi, (escape) => decodeURIComponent(escape)).toLowerCase();
 }
 
 function answer(res: ResponseLike, { status, headers, body }: Refusal): void {

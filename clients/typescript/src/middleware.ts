@@ -11,8 +11,8 @@ export interface MiddlewareOptions<R> extends Pick<CheckOptions, "cost" | "prior
    * from the right of `X-Forwarded-For`: what stands further left, a caller can have written. With 0 it is not read.
    */
   readonly proxies?: number | undefined;
-  /** In place of `proxies`: reads the address of the caller, from a header that your proxy always sets. */
-  readonly clientIp?: ((request: R) => string) | undefined;
+  /** In place of `proxies`: reads the address of the caller, as from a header that your proxy always sets. */
+  readonly clientIp?: ((request: R) => string | undefined) | undefined;
   /** The headers that policies use, as `request.header.…`, in lower case; those that a request lacks are left out. */
   readonly headers?: readonly string[] | undefined;
   /** Further attributes, such as `user.id`. They win over `client.ip` and `request.*`. */
@@ -88,7 +88,7 @@ export class Reader<R> {
   #address(request: R, { peer, header }: Seen): string {
     const { proxies, clientIp } = this.#options;
     const forwardedFor = header("x-forwarded-for");
-    if (clientIp !== undefined) return clientIp(request);
+    if (clientIp !== undefined) return addressIn(clientIp(request), "what clientIp reads");
     if (proxies === undefined && forwardedFor !== undefined && !this.#warned) {
       this.#warned = true;
       this.#client.warn(
@@ -98,17 +98,21 @@ export class Reader<R> {
     }
     if (proxies === undefined || proxies === 0) {
       if (peer !== undefined) return bare(peer);
-      throw new TidegateError("input", "the address of the connection is not known here; write `clientIp: (c) => getConnInfo(c).remote.address ?? \"\"`, `proxies`, or the attribute client.ip");
+      throw new TidegateError("input", "the address of the connection is not known here; write `clientIp: (c) => getConnInfo(c).remote.address`, `proxies`, or the attribute client.ip");
     }
     const chain = forwardedFor === undefined ? [] : forwardedFor.split(",");
     const entry = chain[chain.length - proxies]?.trim();
     // With fewer entries than proxies, the count is wrong or a proxy was passed by. To take what is there would let a
     // caller behind a count too high choose its own address.
     if (entry === undefined) throw new BadRequest(`X-Forwarded-For has ${chain.length} of ${proxies} addresses`);
-    const address = bare(entry);
-    if (!/^(\d{1,3}(\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:.]*)$/i.test(address)) throw new BadRequest("X-Forwarded-For has an entry that is no address");
-    return address;
+    return addressIn(entry, "an entry of X-Forwarded-For");
   }
+}
+
+function addressIn(text: string | undefined, what: string): string {
+  const address = bare(text ?? "");
+  if (!/^(\d{1,3}(\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f:.]*)$/i.test(address)) throw new BadRequest(`${what} is no address`);
+  return address;
 }
 
 /** Takes an address out of brackets, off its port and its zone. */

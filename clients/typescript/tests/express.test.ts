@@ -33,7 +33,7 @@ policies:
 `;
 
 // The types fit both; the rest of this file is written once.
-express4().use(tidegate(new Client({ url: "http://127.0.0.1:1" }), { attributes: (req: Request4) => ({ "user.id": req.ip ?? "" }) }));
+express4().use(tidegate(new Client({ url: "http://127.0.0.1:1" }), { clientIp: (req: Request4) => req.ip }));
 const VERSIONS = [["4", express4 as unknown as typeof express5], ["5", express5]] as const;
 
 const pause = (ms: number): Promise<void> => new Promise((wait) => setTimeout(wait, ms));
@@ -101,6 +101,10 @@ for (const [version, express] of VERSIONS) {
         found += Number((await send(url, path)).text === "found");
       }
       assert.equal(found, 3);
+      // Handlers that decode the path, as those of files do, find these too.
+      for (const path of ["/%41PI/search", "/a%50%69/x", "/%2541pi"]) {
+        assert.equal((await send(url, path)).status, path.includes("%25") ? 200 : 429, path);
+      }
       // Each spelling reaches the route, so it was the limit that refused.
       const open = await serve((app) => app.use("/api", express.Router().get("/search", (_, res) => void res.send("found"))));
       assert.equal((await send(open, "/API/SEARCH/")).text, "found");
@@ -148,6 +152,7 @@ for (const [version, express] of VERSIONS) {
         assert.equal(await address({ proxies: 1 }, forwarded), "400", String(forwarded));
       }
       assert.equal(await address({ proxies: 2 }, "198.51.100.1"), "400");
+      for (const text of [undefined, "", "nobody"]) assert.equal(await address({ clientIp: () => text }), "400");
       assert.equal(await address({ clientIp: (req) => String(req.headers["cf-connecting-ip"] ?? "192.0.2.1") }), "192.0.2.1");
     });
 
