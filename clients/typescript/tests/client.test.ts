@@ -93,6 +93,24 @@ test("a deadline ends the call, and the late answer gives its place back", async
   }
 });
 
+test("late answers are awaited by a hundred calls at most, and not for long", async () => {
+  let open = 0;
+  const { url, close } = await relay((socket, to) => {
+    open += 1;
+    socket.on("close", () => (open -= 1));
+    socket.pipe(to).pipe(socket);
+  });
+  const { client: hasty } = client({ url, deadlineMs: 300, onError: "closed" });
+  await server.pause();
+  await Promise.all(Array.from({ length: 250 }, () => hasty.check({ app: "rate", "user.id": "late" })));
+  await until("the others are broken off", () => open <= 100);
+  assert.ok(open > 0);
+  await until("all are broken off", () => open === 0);
+  server.resume();
+  assert.deepEqual([hasty.counts.closed, hasty.counts.late], [250, 0]);
+  close();
+});
+
 test("an abort ends the call with its reason, and never passes it unchecked", async () => {
   const { client: open } = client({ onError: "open" });
   await open.check({ app: "rate", "user.id": "warm" });
