@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Long enough for a busy machine; a test that passes never waits for it.
-PATIENCE = 30.0
+PATIENCE = 100.0
 
 
 def program() -> str:
@@ -83,7 +83,11 @@ class Server:
             self._process = subprocess.Popen(
                 self._command, cwd=self.folder, env=self._environment, stdout=log, stderr=log
             )
-        within("the server listens", self._listens)
+        try:
+            within("the server listens", self._listens)
+        except BaseException:
+            self.kill()
+            raise
 
     def _listens(self) -> bool:
         assert self._process is not None

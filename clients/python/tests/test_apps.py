@@ -17,7 +17,7 @@ import websockets.sync.client
 
 import tidegate
 from apps import POLICIES
-from serving import Server, free_port, within
+from serving import PATIENCE, Server, free_port, within
 
 
 class App:
@@ -37,7 +37,11 @@ class App:
         self._process = subprocess.Popen(
             [sys.executable, "-m", *run, f"apps:{name}"], env=environment, stdout=self.log, stderr=self.log
         )
-        within(f"{name} listens", self._listens)
+        try:
+            within(f"{name} listens", self._listens)
+        except BaseException:
+            self.close()
+            raise
 
     def _listens(self) -> bool:
         if self._process.poll() is not None:
@@ -51,16 +55,20 @@ class App:
 
     def end(self) -> int:
         self._process.terminate()
-        return self._process.wait(30)
+        return self._process.wait(PATIENCE)
 
     def close(self) -> None:
-        self.end()
-        self.log.close()
+        try:
+            self.end()
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self.log.close()
 
 
 def asking(app: App) -> httpx.Client:
     """Returns a client that keeps no connection: gunicorn closes some while they are used."""
-    return httpx.Client(base_url=app.url, timeout=30, limits=httpx.Limits(max_keepalive_connections=0))
+    return httpx.Client(base_url=app.url, timeout=PATIENCE, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 class Behind:
@@ -70,22 +78,19 @@ class Behind:
     server: Server
     app: App
 
-    @classmethod
-    def setUpClass(cls) -> None:
-        cls.server = Server(POLICIES)
-        cls.app = App(cls.name, cls.server)
-        cls.asks = asking(cls.app)
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.asks.close()
-        cls.app.close()
-        cls.server.__exit__()
-
     asks: httpx.Client
 
+    @classmethod
+    def setUpClass(cls: Any) -> None:
+        cls.server = Server(POLICIES)
+        cls.addClassCleanup(cls.server.__exit__)
+        cls.app = App(cls.name, cls.server)
+        cls.addClassCleanup(cls.app.close)
+        cls.asks = asking(cls.app)
+        cls.addClassCleanup(cls.asks.close)
+
     def free(self, path: str = "/stream") -> Optional[int]:
-        with tidegate.Client(self.server.url, deadline=20) as client:
+        with tidegate.Client(self.server.url, deadline=PATIENCE) as client:
             return client.peek({"request.path": path}).remaining
 
     def test_three_pass_then_429(self: Any) -> None:
@@ -258,7 +263,7 @@ class Settings(unittest.TestCase):
             with Server(POLICIES, token="0123456789abcdef") as server:
                 app = App(name, server, on_error="open")
                 try:
-                    self.assertEqual(httpx.get(f"{app.url}/limited", timeout=30).status_code, 500)
+                    self.assertEqual(httpx.get(f"{app.url}/limited", timeout=PATIENCE).status_code, 500)
                 finally:
                     app.close()
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Awaitable, Callable, Dict, List, Tuple, TypeVar
 
 import tidegate
-from serving import Server, free_port, within
+from serving import PATIENCE, Server, free_port, within
 
 T = TypeVar("T")
 
@@ -46,29 +46,26 @@ class WithServer(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         cls.server = Server(POLICIES)
-
-    @classmethod
-    def tearDownClass(cls) -> None:
-        cls.server.__exit__()
+        cls.addClassCleanup(cls.server.__exit__)
 
     def client(self, **options: Any) -> tidegate.Client:
-        client = tidegate.Client(self.server.url, **{"deadline": 20, **options})
+        client = tidegate.Client(self.server.url, **{"deadline": PATIENCE, **options})
         self.addCleanup(client.close)
         return client
 
     def run_async(self, run: Callable[[tidegate.AsyncClient], Awaitable[T]], **options: Any) -> T:
         async def whole() -> T:
-            async with tidegate.AsyncClient(self.server.url, **{"deadline": 20, **options}) as client:
-                return await asyncio.wait_for(run(client), 60)
+            async with tidegate.AsyncClient(self.server.url, **{"deadline": PATIENCE, **options}) as client:
+                return await asyncio.wait_for(run(client), 3 * PATIENCE)
 
         return asyncio.run(whole())
 
     def free_places(self, user: str) -> Any:
-        with tidegate.Client(self.server.url, deadline=20) as client:
+        with tidegate.Client(self.server.url, deadline=PATIENCE) as client:
             return client.peek({"app": "places", "user.id": user}).remaining
 
     def left(self, app: str, user: str) -> Any:
-        with tidegate.Client(self.server.url, deadline=20) as client:
+        with tidegate.Client(self.server.url, deadline=PATIENCE) as client:
             (limit,) = client.peek({"app": app, "user.id": user}).limits
             return limit.remaining
 
@@ -153,7 +150,7 @@ class Connections(WithServer):
         self.assertEqual((os.waitpid(child, 0)[1], good, client.counts().connections), (0, True, 1))
 
     def test_one_asynchronous_client_in_two_event_loops(self) -> None:
-        client = tidegate.AsyncClient(self.server.url, deadline=20)
+        client = tidegate.AsyncClient(self.server.url, deadline=PATIENCE)
 
         async def once() -> bool:
             try:
@@ -174,7 +171,7 @@ class Connections(WithServer):
 
 class GoneAndBack(unittest.TestCase):
     def test_killed_under_load_and_back(self) -> None:
-        with Server(POLICIES) as server, tidegate.Client(server.url, on_error="open", deadline=20) as client:
+        with Server(POLICIES) as server, tidegate.Client(server.url, on_error="open", deadline=PATIENCE) as client:
             stop, decisions = threading.Event(), [0, 0]
 
             def load() -> None:
@@ -201,7 +198,7 @@ class GoneAndBack(unittest.TestCase):
             self.assertEqual(client._pool._open, len(client._pool._idle), "places for connections are lost")
 
     def test_a_restart_between_two_calls_costs_no_decision(self) -> None:
-        with Server(POLICIES) as server, tidegate.Client(server.url, deadline=20) as client:
+        with Server(POLICIES) as server, tidegate.Client(server.url, deadline=PATIENCE) as client:
             for _ in range(3):
                 self.assertTrue(client.check(MANY).checked)
                 server.kill()
@@ -209,7 +206,7 @@ class GoneAndBack(unittest.TestCase):
             self.assertEqual((client.check(MANY).checked, client.counts().unchecked), (True, 0))
 
             async def run() -> None:
-                async with tidegate.AsyncClient(server.url, deadline=20) as other:
+                async with tidegate.AsyncClient(server.url, deadline=PATIENCE) as other:
                     for _ in range(3):
                         self.assertTrue((await other.check(MANY)).checked)
                         # Without a turn of the event loop, so that it has not noticed yet.
@@ -220,7 +217,7 @@ class GoneAndBack(unittest.TestCase):
             asyncio.run(run())
 
     def test_places_of_work_that_outlives_the_server(self) -> None:
-        with Server(POLICIES) as server, tidegate.Client(server.url, deadline=20) as client:
+        with Server(POLICIES) as server, tidegate.Client(server.url, deadline=PATIENCE) as client:
             with client.acquire(PLACES) as work:
                 server.kill()
             self.assertIsInstance(work.settled, tidegate.Unavailable)
@@ -376,7 +373,7 @@ class Cancelled(WithServer):
                 await asyncio.wait_for(client.check(user, ticket=True), 0.3)
 
         self.run_async(run)
-        with tidegate.Client(self.server.url, deadline=20) as client:
+        with tidegate.Client(self.server.url, deadline=PATIENCE) as client:
             # Its turn was given back: the next would begin within an hour, not two.
             self.assertLess(client.peek({"app": "paced", "user.id": "ann"}).delay, 3601)
 
@@ -386,11 +383,11 @@ class Doors(unittest.TestCase):
         folder = subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip()
         try:
             with Server(POLICIES, listen=f"unix:{folder}/http.sock") as server:
-                with tidegate.Client(server.url, deadline=20) as client:
+                with tidegate.Client(server.url, deadline=PATIENCE) as client:
                     self.assertTrue(client.check(MANY).checked)
 
                 async def run() -> bool:
-                    async with tidegate.AsyncClient(server.url, deadline=20) as other:
+                    async with tidegate.AsyncClient(server.url, deadline=PATIENCE) as other:
                         return (await other.check(MANY)).checked
 
                 self.assertTrue(asyncio.run(run()))
@@ -413,18 +410,18 @@ class Doors(unittest.TestCase):
                 port = server.listen.rpartition(":")[2]
                 for host in ("localhost", "127.0.0.1"):
                     url, token = f"https://{host}:{port}", "0123456789abcdef"
-                    with tidegate.Client(url, tls=trusted, token=token, deadline=20) as client:
+                    with tidegate.Client(url, tls=trusted, token=token, deadline=PATIENCE) as client:
                         self.assertTrue(all(client.check(MANY).checked for _ in range(5)))
                         self.assertEqual(client.counts().connections, 1)
 
                     async def run() -> bool:
-                        async with tidegate.AsyncClient(url, tls=trusted, token=token, deadline=20) as other:
+                        async with tidegate.AsyncClient(url, tls=trusted, token=token, deadline=PATIENCE) as other:
                             return all([(await other.check(MANY)).checked for _ in range(5)])
 
                     self.assertTrue(asyncio.run(run()))
-                with tidegate.Client(f"https://localhost:{port}", deadline=20) as client:
+                with tidegate.Client(f"https://localhost:{port}", deadline=PATIENCE) as client:
                     self.assertIn("cafile", str(client.check(MANY).error))
-                with tidegate.Client(f"http://localhost:{port}", deadline=20, on_error="open") as client:
+                with tidegate.Client(f"http://localhost:{port}", deadline=PATIENCE, on_error="open") as client:
                     with self.assertRaisesRegex(tidegate.InputError, "https://"):
                         client.check(MANY)
         finally:
@@ -433,9 +430,9 @@ class Doors(unittest.TestCase):
     def test_a_name_that_is_resolved(self) -> None:
         with Server(POLICIES) as server:
             port = server.listen.rpartition(":")[2]
-            with tidegate.Client(f"http://localhost:{port}", deadline=20) as client:
+            with tidegate.Client(f"http://localhost:{port}", deadline=PATIENCE) as client:
                 self.assertTrue(client.check(MANY).checked)
-        with tidegate.Client("http://no-such-host.invalid", deadline=20) as client:
+        with tidegate.Client("http://no-such-host.invalid", deadline=PATIENCE) as client:
             self.assertIn("no-such-host", str(client.check(MANY).error))
 
 
@@ -615,5 +612,5 @@ class Interrupted(WithServer):
             if listener.connect_ex(("::1", 1)) != errno.ECONNREFUSED:
                 self.skipTest("this machine has no IPv6 on loopback")
         with Server(POLICIES, listen=f"[::1]:{free_port()}") as server:
-            with tidegate.Client(f"http://{server.listen}", deadline=20) as client:
+            with tidegate.Client(f"http://{server.listen}", deadline=PATIENCE) as client:
                 self.assertTrue(client.check(MANY).checked)

@@ -12,7 +12,7 @@ import unittest
 from typing import Any, Callable, Dict, List
 
 import tidegate
-from serving import ALLOWED, answer, raw_server, read_request
+from serving import ALLOWED, PATIENCE, answer, raw_server, read_request
 from tidegate._wire import MOST_BODY, Reader
 
 Serve = Callable[[socket.socket, int], None]
@@ -34,7 +34,7 @@ def says(data: bytes, stay: bool = False) -> Serve:
 
 def check_both(url: str, calls: int = 1, **options: Any) -> List[tidegate.Decision]:
     """Checks with the client for threads, then with that for asyncio."""
-    options = {"deadline": 20, **options}
+    options = {"deadline": PATIENCE, **options}
     with tidegate.Client(url, **options) as client:
         decisions = [client.check(ANN) for _ in range(calls)]
 
@@ -177,7 +177,7 @@ class Answers(unittest.TestCase):
                 time.sleep(0.05)
                 connection.sendall(denied)
 
-        with raw_server(later) as url, tidegate.Client(url, deadline=20) as client:
+        with raw_server(later) as url, tidegate.Client(url, deadline=PATIENCE) as client:
             for _ in range(3):
                 self.assertTrue(client.check(ANN))
                 time.sleep(0.2)
@@ -256,12 +256,12 @@ class Retries(unittest.TestCase):
 
     def test_a_check_that_was_read_is_not_sent_again(self) -> None:
         received: List[bytes] = []
-        with raw_server(self.closing(received)) as url, tidegate.Client(url, deadline=20) as client:
+        with raw_server(self.closing(received)) as url, tidegate.Client(url, deadline=PATIENCE) as client:
             self.assertEqual([client.check(ANN).checked for _ in range(3)], [True, False, True])
         self.assertEqual((len(received), client.counts().unchecked), (3, 1))
 
         async def run() -> List[bool]:
-            async with tidegate.AsyncClient(url, deadline=20) as other:
+            async with tidegate.AsyncClient(url, deadline=PATIENCE) as other:
                 return [(await other.check(ANN)).checked for _ in range(3)]
 
         received = []
@@ -271,7 +271,7 @@ class Retries(unittest.TestCase):
 
     def test_a_settlement_is_sent_again_once(self) -> None:
         received: List[bytes] = []
-        with raw_server(self.closing(received)) as url, tidegate.Client(url, deadline=20) as client:
+        with raw_server(self.closing(received)) as url, tidegate.Client(url, deadline=PATIENCE) as client:
             client.check(ANN)
             client.settle("ticket", cost=1)
         self.assertEqual(len(received), 3)
@@ -279,7 +279,7 @@ class Retries(unittest.TestCase):
         received = []
 
         async def run() -> None:
-            async with tidegate.AsyncClient(url, deadline=20) as other:
+            async with tidegate.AsyncClient(url, deadline=PATIENCE) as other:
                 await other.check(ANN)
                 await other.settle("ticket", cost=1)
 
@@ -293,7 +293,7 @@ class Retries(unittest.TestCase):
         def serve(connection: socket.socket, number: int) -> None:
             received.append(read_request(connection))
 
-        with raw_server(serve) as url, tidegate.Client(url, deadline=20) as client:
+        with raw_server(serve) as url, tidegate.Client(url, deadline=PATIENCE) as client:
             with self.assertRaises(tidegate.Unavailable):
                 client.peek(ANN)
         self.assertEqual(len(received), 1)
@@ -305,7 +305,7 @@ class Retries(unittest.TestCase):
             read_request(connection)
             connection.sendall(full if number % 2 == 0 else answer())
 
-        with raw_server(serve) as url, tidegate.Client(url, deadline=20) as client:
+        with raw_server(serve) as url, tidegate.Client(url, deadline=PATIENCE) as client:
             self.assertTrue(client.check(ANN, wait=5).checked)
             self.assertFalse(client.check(ANN).checked)
 
@@ -323,7 +323,7 @@ class Sent(unittest.TestCase):
                 connection.sendall(answer())
 
         nasty = '\r\nX-Tidegate-Token: t\r\n\r\nPOST /v1/settle HTTP/1.1\r\n\u2028"\\\x00\x7f é'
-        with raw_server(serve) as url, tidegate.Client(url, deadline=20) as client:
+        with raw_server(serve) as url, tidegate.Client(url, deadline=PATIENCE) as client:
             calls: List[Dict[str, Any]] = [
                 dict(attributes={nasty: "x"}),
                 dict(attributes={"x": nasty}),
