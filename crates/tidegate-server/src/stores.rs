@@ -60,7 +60,7 @@ pub async fn open_store(
     let of_former = |error: OpenStoreError| error.of_former(path);
     let former = former(path)?;
     check_own(&former).map_err(of_former)?;
-    let former = open_own(&former, None, http, clock, patience).await.map_err(of_former)?;
+    let former = open_former(&former, http, clock, patience).await.map_err(of_former)?;
     let mut warnings = opened.warnings;
     warnings
         .extend(former.warnings.iter().map(|warning| format!("store.from: {}: {warning}", path.display())));
@@ -87,6 +87,23 @@ fn former(path: &Path) -> Result<StoreSettings, OpenStoreError> {
             Err(wrong("it has store.from itself; leave that out there, or wait with the change".to_owned()))
         }
         _ => Ok(store),
+    }
+}
+
+/// Opens a former store. One that does not answer now is an error: all its limits would be granted from full.
+async fn open_former(
+    settings: &StoreSettings,
+    http: &Address,
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+) -> Result<OpenStore, OpenStoreError> {
+    let (StoreKind::Engine(engine), kind) = (&settings.kind, settings.word()) else {
+        return open_own(settings, None, http, clock, patience).await;
+    };
+    match (dial_of(kind, engine)?.attempt)().await {
+        Ok(dialled) => Ok(OpenStore { warnings: dialled.warnings, ..OpenStore::new(dialled.store, kind) }),
+        Err(Failed::Away(reason)) => Err(OpenStoreError::Engine { kind, reason }),
+        Err(Failed::ForGood(error)) => Err(error),
     }
 }
 

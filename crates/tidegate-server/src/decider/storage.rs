@@ -411,7 +411,7 @@ impl Storage {
 
     pub(super) fn show(&self, policies: &PolicySet, registry: &mut Registry) {
         if self.kept.is_some() {
-            self.base.metrics.store_is(self.base.store_kind, self.trouble().is_none());
+            self.base.metrics.store_is(self.base.store_kind, !self.is_away());
         }
         if let Some(shared) = &self.shared {
             stores::show(registry, &shared.leased.health());
