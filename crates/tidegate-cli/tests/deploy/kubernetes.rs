@@ -51,7 +51,10 @@ fn what_the_containers_run_works() {
         };
         let mut serve = run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0"]);
         if central {
-            assert!(manifest.contains("name: TIDEGATE_GRPC") && manifest.contains("name: TIDEGATE_TICKET_KEY_FILE"));
+            assert!(
+                manifest.contains("name: TIDEGATE_GRPC")
+                    && manifest.contains("name: TIDEGATE_TICKET_KEY_FILE")
+            );
             serve.env("TIDEGATE_GRPC", "127.0.0.1:0");
             serve.env("TIDEGATE_TOKEN_FILE", "token").env("TIDEGATE_TICKET_KEY_FILE", "ticket-key");
         } else {
@@ -64,7 +67,10 @@ fn what_the_containers_run_works() {
             run(&words).output().unwrap()
         };
         let probes = manifest.matches("path: /").count();
-        assert_eq!(probes, manifest.matches("path: /readyz").count() + manifest.matches("path: /livez").count());
+        assert_eq!(
+            probes,
+            manifest.matches("path: /readyz").count() + manifest.matches("path: /livez").count()
+        );
         assert_eq!((serving.get("/readyz").status, serving.get("/livez").status), (200, 200));
         if central {
             let drained = ends(&commands(&manifest, "preStop"));

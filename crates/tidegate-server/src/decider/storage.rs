@@ -312,18 +312,9 @@ impl Storage {
 
     /// Returns the most units of a key that nodes may hold besides those that its standing has; `None` where they draw
     /// none ahead.
-    pub(crate) fn held_at_most(
-        &self,
-        policy: &Policy,
-        quota: &Arc<Quota>,
-        standing: &Standing,
-    ) -> Option<u64> {
-        /// Up to this distance nodes hold no more than their parts of the engine's reserve.
-        const NEAR: Duration = Duration::from_millis(2);
-        let shared = self.shared.as_ref()?;
-        let held = shared.fleet.held_together(policy, quota)?;
-        let missing = standing.limit.saturating_sub(standing.remaining);
-        Some(if shared.leased.round_trip() > NEAR { held.max(missing) } else { held })
+    pub(crate) fn held_at_most(&self, policy: &Policy, standing: &Standing) -> Option<u64> {
+        let leases = self.shared.as_ref()?.fleet.share_used(policy) == Share::Leased;
+        leases.then(|| standing.limit.saturating_sub(standing.remaining))
     }
 
     /// Says how far the engine is, which nodes share it, and what may pass beyond a limit without it; empty if no nodes

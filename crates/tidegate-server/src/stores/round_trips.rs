@@ -123,13 +123,6 @@ impl Fleet {
         }
     }
 
-    /// Returns the most units of a key under a limit of a policy that all nodes together hold near the engine; `None` if
-    /// the policy is not leased.
-    pub(crate) fn held_together(self, policy: &Policy, quota: &Arc<Quota>) -> Option<u64> {
-        lease_units(policy, self)?;
-        most_held(&of_one_region(quota, self.regions), 1)
-    }
-
     /// Returns the units beyond the limit of one key that this node grants if the engine goes away now: infinitely many
     /// if it then allows everything. Of several limits, the largest number. `None` if the policy refuses nothing.
     pub(crate) fn possible_excess(self, policy: &Policy) -> Option<f64> {

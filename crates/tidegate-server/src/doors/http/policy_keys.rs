@@ -438,8 +438,8 @@ async fn standing(app: &App, live: &ActiveConfig, policy: usize, key: &Descripto
         if let Some(nodes) = nodes {
             shown["nodes"] = nodes.into();
         }
-        let quota = of.terms_for(key).quota.as_ref();
-        if let Some(held) = quota.and_then(|quota| storage.held_at_most(words, quota, &standing)) {
+        let held = of.terms_for(key).quota.as_ref().and_then(|_| storage.held_at_most(words, &standing));
+        if let Some(held) = held {
             shown["held_at_most"] = held.into();
         }
         shown
