@@ -13,7 +13,7 @@ use tidegate_core::{Cost, Receipt, Tick};
 
 use super::allowance::{Allowance, DrawSize, LATE};
 use super::draws::KeyDemand;
-use super::leasable::{LEAST_HELD, LONGEST_AHEAD, Terms};
+use super::leasable::{FEW, LEAST_HELD, LONGEST_AHEAD, Terms};
 use super::refusals::Refusals;
 use super::request::{Batch, Draw, DrawTimes, Drawn, Portion, Refused};
 
@@ -223,7 +223,8 @@ impl Lease {
             true => self.terms.ahead,
             false => self.terms.ahead.max(LONGEST_AHEAD.min(quarter)).max(2 * round_trip),
         };
-        self.allowance.far = 4 * round_trip >= self.terms.target;
+        let many_meanwhile = wanted.within(2 * round_trip) >= FEW;
+        self.allowance.far = 4 * round_trip >= self.terms.target || many_meanwhile;
         self.demand.drawn();
         self.draw_ahead(
             size,
@@ -469,6 +470,8 @@ impl Lease {
     }
 
     pub(super) fn close(&mut self, now: Tick, back: &mut GivenBack) {
+        // It is not asked for here any more.
+        self.allowance.far = false;
         let both = [self.current.take(), self.next.take()];
         for batch in both {
             self.end(batch, now, back);
