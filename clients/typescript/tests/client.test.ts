@@ -32,7 +32,11 @@ let server: Server;
 before(async () => {
   server = await Server.start(POLICIES);
 });
-after(() => server.stop());
+const closing: (() => void)[] = [];
+after(async () => {
+  closing.forEach((close) => close());
+  await server.stop();
+});
 
 /** Makes a client whose reports are kept. */
 function client(options: Partial<ConstructorParameters<typeof Client>[0]> = {}): { client: Client; reports: string[] } {
@@ -143,22 +147,22 @@ test("a paced request that is aborted while it waits gets its charge back", asyn
 });
 
 test("a check is sent once, also if its answer is lost; a settlement counts once", async () => {
-  let cut = true;
+  let cuts = 1;
   const { url, close } = await relay((socket, to) => {
     socket.pipe(to);
     to.on("data", (bytes: Buffer) => {
-      if (!cut) socket.write(bytes);
-      else if (!socket.destroyed) socket.destroy();
+      if (socket.destroyed) return;
+      if (cuts === 0) return void socket.write(bytes);
+      cuts -= 1;
+      socket.destroy();
     });
   });
   const { client: unlucky } = client({ url });
   assert.equal((await unlucky.check({ app: "rate", "user.id": "lost" }, { waitMs: 2000 })).error?.mayHaveCharged, true);
   assert.equal(await left("lost"), 99);
 
-  cut = false;
   const decision = await unlucky.check({ app: "tokens", "user.id": "lost" });
-  cut = true;
-  setTimeout(() => (cut = false), 50);
+  cuts = 1;
   const settlement = await unlucky.settle(decision.ticket ?? "", { attributes: { "llm.input": 0, "llm.output": 900 } });
   assert.match(settlement.note ?? "", /an earlier try has settled/);
   assert.equal(await left("lost", "tokens"), 100);
@@ -353,5 +357,6 @@ async function relay(join: (socket: Socket, to: Socket) => void): Promise<{ url:
     front.close();
     sockets.forEach((socket) => socket.destroy());
   };
+  closing.push(close);
   return { url: `http://127.0.0.1:${port}`, close };
 }
