@@ -178,7 +178,9 @@ pub(crate) fn scenarios() -> Vec<Row> {
         ("quiet, then four times", Demand::QuietThen { quiet: 0.2, then: 4.0, after: secs(3.0) }),
     ];
     for (name, demand) in loads {
-        row("leased", quiet(name, demand), OVERTAKEN, 970, 1.0);
+        // What nodes hold when the demand ends was kept from others, each second.
+        let used = if matches!(demand, Demand::OnOff { .. }) { 940 } else { 970 };
+        row("leased", quiet(name, demand), OVERTAKEN, used, 1.0);
     }
     row("split", quiet("even", Demand::Even(2.0)), OVERTAKEN, 950, 0.5);
 

@@ -32,7 +32,7 @@ fn commands<'m>(manifest: &'m str, of: &str) -> Vec<&'m str> {
 #[test]
 fn what_the_containers_run_works() {
     let Some(redis) = RedisServer::start(&[]) else { return };
-    let token = "a token of more than sixteen bytes";
+    let token = "a-token-of-more-than-sixteen-bytes";
     for name in MANIFESTS {
         let manifest = std::fs::read_to_string(deployed(name)).unwrap();
         let central = name.contains("central");

@@ -522,6 +522,45 @@ fn a_password_is_changed_while_a_node_runs() {
     assert_eq!(node.stop(), Some(0));
 }
 
+/// The same on etcd, which is asked again with the file's password when it refuses the last.
+#[cfg(feature = "etcd")]
+#[test]
+fn a_password_of_etcd_is_changed_while_a_node_runs() {
+    let desk = Desk::new();
+    let Some(etcd) = tidegate_testkit::EtcdServer::start(&[]) else { return };
+    for words in [
+        &["user", "add", "root:master"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "tide:first"],
+        &["role", "add", "tidegate"],
+        &["role", "grant-permission", "tidegate", "--prefix=true", "readwrite", "tg/"],
+        &["user", "grant-role", "tide", "tidegate"],
+        &["auth", "enable"],
+    ] {
+        etcd.ctl(words);
+    }
+    let store = format!(
+        "{{ kind: etcd, url: '{}', nodes: 2, user: tide, password_file: password }}",
+        etcd.url()
+    );
+    desk.write("p.yaml", policies(&store, "share: central\n    on_store_error: deny"));
+    desk.write("password", "first\n");
+    let node = Serving::start(&desk, &["-c", "p.yaml"]);
+    let status = || node.check("203.0.113.1").status();
+    assert_eq!(status(), 200);
+    for words in [
+        &["user", "delete", "tide"][..],
+        &["user", "add", "tide:second"],
+        &["user", "grant-role", "tide", "tidegate"],
+    ] {
+        etcd.ctl(&[&["--user", "root:master"], words].concat());
+    }
+    until("the first password is refused", || status() == 503);
+    desk.write("password", "second\n");
+    until("it logs in with the second", || status() == 200);
+    assert_eq!(node.stop(), Some(0));
+}
+
 /// An error that waiting does not fix ends the start. It is not a mistake on the command line: exit code 1.
 #[cfg(feature = "redis")]
 #[test]

@@ -262,7 +262,9 @@ impl Allowance {
             let room = self.of(burst.saturating_sub(meanwhile + 2)).saturating_sub(here);
             // The others need their parts of what comes back.
             let fair = self.of(terms.refill(2 * wanted.round_trip + terms.target));
-            let units = wanted.units.min(always.max(room)).min(fair.max(2 * self.taken));
+            // What is held when the demand ends was kept from the others: little of it where draws are soon answered.
+            let fair = if most >= lasting(wanted) { fair.max(always) } else { fair.max(2 * self.taken) };
+            let units = wanted.units.min(always.max(room)).min(fair);
             return (units >= least).then_some(DrawSize { units, aside: 0 });
         }
         let size = self.size_beyond(terms, wanted, here, now);
@@ -272,9 +274,9 @@ impl Allowance {
         (size.units >= least).then_some(size)
     }
 
-    /// Returns how much to draw of what is missing at the engine, and has to be for that. A burst that is hardly more than
-    /// that would be set aside in vain: at most a quarter of it is, or three quarters where the part of `O` does not last
-    /// for the distance.
+    /// Returns how much to draw of what is missing at the engine, and what has to be set aside for that: hardly anything
+    /// where the part of `O` lasts for the distance, since demand that comes and goes loses it each time; else at most a
+    /// quarter of the burst, or up to three quarters for the distance alone.
     fn size_beyond(&self, terms: &Terms, wanted: &Wanted, here: u64, now: Tick) -> DrawSize {
         let lasts = self.always(terms, 0) >= lasting(wanted);
         let (burst, meanwhile) = (terms.engine_burst(), terms.refill(wanted.round_trip));
@@ -286,18 +288,6 @@ impl Allowance {
         // What has to be missing for the units that are held: the others' parts of it, or what comes back until they are
         // spent.
         let needs = |units: u64| meanwhile + by_rate(units).max(self.whole_of(units + here)) + 2;
-        let soon = terms.refill(terms.lasts);
-        let far = match lasts {
-            true => 0,
-            false => (burst * 3 / 4)
-                .min(soon)
-                .min(needs(wanted.within(wanted.round_trip * 3 / 2).max(LEAST_DRAWN))),
-        };
-        let fits = |units: u64| {
-            let needs = needs(units);
-            needs <= far || needs.saturating_sub(units) <= soon.min(burst / 4)
-        };
-        let units = highest(wanted.units, fits);
         // What this node does not know, it takes to be as here: the others ask for as much.
         let (rate, all) = (signed(wanted.rate), signed(terms.rate_in_thousandths()));
         let others = signed(self.whole_of(wanted.rate)).saturating_sub(rate);
@@ -306,7 +296,19 @@ impl Allowance {
             let moved = units_within(rises.unsigned_abs(), now.since(sent));
             if rises < 0 { level.saturating_sub(moved) } else { level.saturating_add(moved).min(burst) }
         });
-        let missing = burst - there.min(burst);
+        // Near the engine what is there is soon known again, and a guess in vain costs what was drawn by it.
+        let missing = if lasts { self.missing(terms, now) } else { burst - there.min(burst) };
+        let soon = terms.refill(terms.lasts);
+        let far =
+            (burst * 3 / 4).min(soon).min(needs(wanted.within(wanted.round_trip * 3 / 2).max(LEAST_DRAWN)));
+        let fits = |units: u64| {
+            let needs = needs(units);
+            match lasts {
+                true => needs <= missing + units + self.of(burst / 16),
+                false => needs <= far || needs.saturating_sub(units) <= soon.min(burst / 4),
+            }
+        };
+        let units = highest(wanted.units, fits);
         let lacks = needs(units).saturating_sub(missing + units);
         let falls = units_within(u64::try_from(rate.saturating_sub(rises)).unwrap_or(0), FALLS_WITHIN);
         let aside = lacks.saturating_sub(falls);

@@ -163,7 +163,7 @@ fn strict_leases_never_exceed_the_limit_and_use_nearly_all_of_it() {
         println!("strict, {name}: {outcome:?}");
         assert!(outcome.excess == 0 && outcome.most_at_once <= BURST, "{name}: {outcome:?}");
         assert!(outcome.utilisation >= 970, "{name}: {outcome:?}");
-        assert!(outcome.messages * 50 <= outcome.asked, "{name}: a call for fifty requests: {outcome:?}");
+        assert!(outcome.messages * 40 <= outcome.asked, "{name}: a call for forty requests: {outcome:?}");
     }
 }
 
