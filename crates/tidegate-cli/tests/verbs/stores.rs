@@ -539,10 +539,8 @@ fn a_password_of_etcd_is_changed_while_a_node_runs() {
     ] {
         etcd.ctl(words);
     }
-    let store = format!(
-        "{{ kind: etcd, url: '{}', nodes: 2, user: tide, password_file: password }}",
-        etcd.url()
-    );
+    let store =
+        format!("{{ kind: etcd, url: '{}', nodes: 2, user: tide, password_file: password }}", etcd.url());
     desk.write("p.yaml", policies(&store, "share: central\n    on_store_error: deny"));
     desk.write("password", "first\n");
     let node = Serving::start(&desk, &["-c", "p.yaml"]);

@@ -1,6 +1,7 @@
 //! Selects the store that decides each policy, and finds policies that the stores of a gate cannot decide as configured.
 
 use std::any::Any;
+use std::iter::successors;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -229,7 +230,8 @@ impl Gate {
                 continue;
             };
             let caps = self.routes.store(store).caps();
-            if policy.durable == Durable::Strict && !caps.later_if_strict {
+            let mut stores = successors(Some(self.routes.store(store)), |store| store.beneath());
+            if policy.durable == Durable::Strict && !stores.any(|store| store.caps().later_if_strict) {
                 unfit.push(Unfit::NotDurable { policy: name() });
             }
             let Some(most) = caps.largest_cell else { continue };

