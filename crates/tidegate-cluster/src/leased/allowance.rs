@@ -215,10 +215,12 @@ impl Allowance {
         }
     }
 
-    /// Returns whether units may be given back: not by a node that held more than its part of `O` lately.
+    /// Returns whether units may be given back: not by a node that held more than its part of `O` lately. Far away units
+    /// that the rate returns soon are not; those of a window or of a slow limit would be missing for long.
     pub(super) fn may_give(&self, terms: &Terms, units: u64, now: Tick) -> bool {
         let within = now >= self.beyond && units <= self.always(terms, 0);
-        !self.far && (terms.is_window() || within)
+        let soon = self.far && units <= terms.refill(terms.lasts);
+        terms.is_window() || (within && !soon)
     }
 
     /// Returns how much to draw; `None` if the engine decides better, because this node may not hold enough for the
